@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The process-wide composition root: reads the configuration, marks unique ids, joins
+// communicators and maps NCCL's handles to those railyard has taken over.
+//
+// The one Manager is made at the first call that needs it and never destroyed. Thread-safe.
+#pragma once
+
+#include <nccl.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "exchange/engine.h"
+
+namespace railyard::comm {
+
+/// A communicator as railyard knows it: joined, and taken over if engine() is not null.
+class Communicator;
+
+/// One rank's join under way, in a thread of its own.
+class Joining {
+ public:
+  virtual ~Joining() = default;
+  /// Waits for the outcome. Null: the communicator stays with NCCL and nothing of it is known.
+  virtual std::shared_ptr<Communicator> wait() = 0;
+  /// Without waiting: is wait() going to return at once?
+  virtual bool done() const = 0;
+};
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  virtual int rank() const = 0;
+  virtual int ranks() const = 0;
+  /// Null: joined (children may be taken over) but messages stay with NCCL.
+  virtual exchange::Engine* engine() = 0;
+  /// Says goodbye, writes statistics and frees; REQUIRES: no other thread uses the communicator.
+  virtual void destroy() = 0;
+  /// As destroy() for a communicator given up: waits for nobody.
+  virtual void abort() = 0;
+};
+
+class Manager {
+ public:
+  static Manager& instance();
+
+  /// False: RAILYARD_COMMS=off or the configuration is unusable (logged once); every call passes.
+  virtual bool enabled() const = 0;
+
+  /// Opens the meeting point of a fresh id and writes the mark. Leaves the id alone (and logs why)
+  /// where NCCL_COMM_ID is set or the id's last 64 bytes are not zero.
+  virtual void mark(ncclUniqueId* id) = 0;
+
+  /// Starts joining the moment creation is called, from the thread that calls it. Null: no mark.
+  virtual std::shared_ptr<Joining> join(const ncclUniqueId& id, int ranks, int rank) = 0;
+  /// Same for ncclCommSplit; every rank of the parent calls it, `color` may be NCCL_SPLIT_NOCOLOR.
+  /// Null: the parent was not joined.
+  virtual std::shared_ptr<Joining> join_split(ncclComm_t parent, int color, int key) = 0;
+
+  /// Ties the outcome of a join to NCCL's handle once NCCL has made it. Ranks that NCCL reports
+  /// (`rank`, `ranks`) must agree with the join's, else the communicator is aborted and left alone.
+  virtual void bind(ncclComm_t handle, std::shared_ptr<Communicator> communicator) = 0;
+  /// Null for communicators railyard has no part in.
+  virtual std::shared_ptr<Communicator> find(ncclComm_t handle) = 0;
+  /// As find(), and forgets the handle: call before NCCL may reuse it.
+  virtual std::shared_ptr<Communicator> unbind(ncclComm_t handle) = 0;
+
+ protected:
+  virtual ~Manager() = default;
+};
+
+}  // namespace railyard::comm

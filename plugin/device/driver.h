@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The CUDA driver API, found at run time. The table holds exactly the functions railyard calls,
+// each under the exported name whose signature it was written for (CUDA 11.7 to 13).
+//
+// Only this room includes cuda.h; other rooms see the opaque names below.
+#pragma once
+
+#include <cuda.h>
+
+#include <string>
+
+#include "base/status.h"
+
+namespace railyard::device {
+
+// clang-format off
+#define RY_DRIVER_FUNCTIONS(X)                                                                    \
+  X(cuInit, "cuInit", (unsigned))                                                                 \
+  X(cuDriverGetVersion, "cuDriverGetVersion", (int*))                                             \
+  X(cuGetErrorString, "cuGetErrorString", (CUresult, const char**))                               \
+  X(cuDeviceGet, "cuDeviceGet", (CUdevice*, int))                                                 \
+  X(cuDeviceGetCount, "cuDeviceGetCount", (int*))                                                 \
+  X(cuDeviceGetAttribute, "cuDeviceGetAttribute", (int*, CUdevice_attribute, CUdevice))           \
+  X(cuDeviceGetPCIBusId, "cuDeviceGetPCIBusId", (char*, int, CUdevice))                           \
+  X(cuDeviceGetUuid, "cuDeviceGetUuid_v2", (CUuuid*, CUdevice))                                   \
+  X(cuDeviceGetP2PAttribute, "cuDeviceGetP2PAttribute",                                           \
+    (int*, CUdevice_P2PAttribute, CUdevice, CUdevice))                                            \
+  X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", (CUcontext*, CUdevice))                 \
+  X(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", (CUdevice))                        \
+  X(cuCtxGetCurrent, "cuCtxGetCurrent", (CUcontext*))                                             \
+  X(cuCtxSetCurrent, "cuCtxSetCurrent", (CUcontext))                                              \
+  X(cuCtxPushCurrent, "cuCtxPushCurrent_v2", (CUcontext))                                         \
+  X(cuCtxPopCurrent, "cuCtxPopCurrent_v2", (CUcontext*))                                          \
+  X(cuCtxGetDevice, "cuCtxGetDevice", (CUdevice*))                                                \
+  X(cuModuleLoadData, "cuModuleLoadData", (CUmodule*, const void*))                               \
+  X(cuModuleUnload, "cuModuleUnload", (CUmodule))                                                 \
+  X(cuModuleGetFunction, "cuModuleGetFunction", (CUfunction*, CUmodule, const char*))             \
+  X(cuLaunchKernel, "cuLaunchKernel",                                                             \
+    (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream,  \
+     void**, void**))                                                                             \
+  X(cuStreamCreate, "cuStreamCreate", (CUstream*, unsigned))                                      \
+  X(cuStreamDestroy, "cuStreamDestroy_v2", (CUstream))                                            \
+  X(cuStreamSynchronize, "cuStreamSynchronize", (CUstream))                                       \
+  X(cuStreamWaitEvent, "cuStreamWaitEvent", (CUstream, CUevent, unsigned))                        \
+  X(cuStreamIsCapturing, "cuStreamIsCapturing", (CUstream, CUstreamCaptureStatus*))               \
+  X(cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode",                       \
+    (CUstreamCaptureMode*))                                                                       \
+  X(cuEventCreate, "cuEventCreate", (CUevent*, unsigned))                                         \
+  X(cuEventDestroy, "cuEventDestroy_v2", (CUevent))                                               \
+  X(cuEventRecord, "cuEventRecord", (CUevent, CUstream))                                          \
+  X(cuEventQuery, "cuEventQuery", (CUevent))                                                      \
+  X(cuEventSynchronize, "cuEventSynchronize", (CUevent))                                          \
+  X(cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2", (CUdeviceptr, const void*, size_t, CUstream))      \
+  X(cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2", (void*, CUdeviceptr, size_t, CUstream))            \
+  X(cuMemsetD8Async, "cuMemsetD8Async", (CUdeviceptr, unsigned char, size_t, CUstream))           \
+  X(cuMemHostRegister, "cuMemHostRegister_v2", (void*, size_t, unsigned))                         \
+  X(cuMemHostUnregister, "cuMemHostUnregister", (void*))                                          \
+  X(cuMemHostGetDevicePointer, "cuMemHostGetDevicePointer_v2", (CUdeviceptr*, void*, unsigned))   \
+  X(cuMemCreate, "cuMemCreate",                                                                   \
+    (CUmemGenericAllocationHandle*, size_t, const CUmemAllocationProp*, unsigned long long))      \
+  X(cuMemRelease, "cuMemRelease", (CUmemGenericAllocationHandle))                                 \
+  X(cuMemAddressReserve, "cuMemAddressReserve",                                                   \
+    (CUdeviceptr*, size_t, size_t, CUdeviceptr, unsigned long long))                              \
+  X(cuMemAddressFree, "cuMemAddressFree", (CUdeviceptr, size_t))                                  \
+  X(cuMemMap, "cuMemMap",                                                                         \
+    (CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long))              \
+  X(cuMemUnmap, "cuMemUnmap", (CUdeviceptr, size_t))                                              \
+  X(cuMemSetAccess, "cuMemSetAccess",                                                             \
+    (CUdeviceptr, size_t, const CUmemAccessDesc*, size_t))                                        \
+  X(cuMemGetAllocationGranularity, "cuMemGetAllocationGranularity",                               \
+    (size_t*, const CUmemAllocationProp*, CUmemAllocationGranularity_flags))                      \
+  X(cuMemExportToShareableHandle, "cuMemExportToShareableHandle",                                 \
+    (void*, CUmemGenericAllocationHandle, CUmemAllocationHandleType, unsigned long long))         \
+  X(cuMemImportFromShareableHandle, "cuMemImportFromShareableHandle",                             \
+    (CUmemGenericAllocationHandle*, void*, CUmemAllocationHandleType))
+
+/// Absent from older drivers; null then.
+#define RY_DRIVER_OPTIONAL_FUNCTIONS(X)                                                           \
+  X(cuMemGetHandleForAddressRange, "cuMemGetHandleForAddressRange",                               \
+    (void*, CUdeviceptr, size_t, CUmemRangeHandleType, unsigned long long))
+// clang-format on
+
+struct Driver {
+#define RY_MEMBER(member, symbol, signature) CUresult(*member) signature = nullptr;
+  RY_DRIVER_FUNCTIONS(RY_MEMBER)
+  RY_DRIVER_OPTIONAL_FUNCTIONS(RY_MEMBER)
+#undef RY_MEMBER
+
+  /// libcuda.so.1, loaded once per process and initialised. Fails, naming what is missing, on
+  /// machines without a driver or GPU. Thread-safe; the table lives as long as the process.
+  static Result<const Driver*> get();
+
+  /// ok for CUDA_SUCCESS, else kDeviceError: "<what>: <driver's text>".
+  Status check(CUresult result, const std::string& what) const;
+};
+
+/// Makes `context` current for a scope and capture-safe calls legal in it (relaxed mode), then
+/// restores both.
+class ContextScope {
+ public:
+  ContextScope(const Driver& driver, CUcontext context);
+  ~ContextScope();
+  ContextScope(const ContextScope&) = delete;
+  ContextScope& operator=(const ContextScope&) = delete;
+
+ private:
+  const Driver& driver_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
+}  // namespace railyard::device

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The data path of one communicator at one rank: tables for the kernel, the carrier's half, and
+// launches.
+//
+//   setup known by all ranks --> Engine::create --> launch() … launch() --> farewell() --> gone
+//
+// Thread rules: launch() and farewell() by one thread at a time, as NCCL demands of callers;
+// abort(), error() and statistics() are thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "device/memory.h"
+#include "exchange/gpu.h"
+#include "exchange/slots.h"
+#include "kernels/layout.h"
+#include "topology/topology.h"
+#include "transport/transport.h"
+
+namespace railyard::exchange {
+
+/// One rank of this node as this process reaches it. For the rank itself: its own memory.
+struct Mate {
+  std::shared_ptr<device::Region> staging, landing;
+  UniqueFd bell;  ///< eventfd of its carrier (a duplicate)
+  /// Ends (EOF, hang-up) when the mate's process does; invalid for the rank itself and for mates
+  /// whose death another member watches.
+  UniqueFd life;
+};
+
+struct EngineSetup {
+  topology::Topology topology;
+  int rank = 0;
+  std::vector<Holding> holdings;              ///< by rank
+  std::vector<transport::Address> addresses;  ///< by rank, of each rank's transport
+  std::vector<std::string> names;             ///< by rank, for messages: "rank 5 on node b"
+  std::vector<Mate> mates;                    ///< by local index
+  std::shared_ptr<device::Region> segment;    ///< node segment, segment_bytes() long, zeroed by its
+                                              ///< maker (local index 0) before others map it
+};
+
+struct Message {
+  int peer = 0;
+  void* buffer = nullptr;  ///< never written for a send
+  uint64_t bytes = 0;
+};
+
+/// All messages of one group on one communicator; order within each list is program order.
+struct Exchange {
+  std::vector<Message> sends, recvs;
+  bool empty() const { return sends.empty() && recvs.empty(); }
+};
+
+struct Statistics {
+  kernels::Traffic traffic;
+  uint64_t exchanges = 0;
+};
+
+/// Size of a communicator's node segment. Equal on all ranks of the node.
+uint64_t segment_bytes(const topology::Topology& topology, const SlotPlan& plan, int node);
+
+class Channel;
+
+class Engine {
+ public:
+  /// After this returns on every rank, messages may flow. Needs the context current.
+  static Result<std::unique_ptr<Engine>> create(Gpu& gpu, EngineSetup setup);
+  /// Frees everything; call after farewell() or abort().
+  ~Engine();
+
+  /// Starts an exchange on `streams.front()`; the kernel also waits for what is already on the
+  /// others, and they for it. Fails without having started anything: with error() if the
+  /// communicator is broken, kInvalidUsage if messages to oneself do not pair up.
+  Status launch(const Exchange& exchange, std::span<const CUstream> streams);
+
+  /// The first thing that went wrong on this communicator, ok while nothing has.
+  Status error() const;
+  /// Ends waiting kernels at once and drops what is under way. Idempotent.
+  void abort();
+  /// Waits until all own exchanges are over, their cells pulled, and all ranks of the node have
+  /// said farewell too (ranks of this very process excepted as long as they have not been asked:
+  /// the last of them waits for all). Returns early, with the error, on a broken communicator.
+  Status farewell();
+
+  Statistics statistics() const;
+  const SlotPlan& plan() const;
+
+ private:
+  struct State;
+  explicit Engine(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace railyard::exchange
