@@ -96,7 +96,8 @@ struct Driver {
 };
 
 /// Makes `context` current for a scope and capture-safe calls legal in it (relaxed mode), then
-/// restores both.
+/// restores both. A context that cannot be made current leaves the scope without effect: the calls
+/// in it report the failure.
 class ContextScope {
  public:
   ContextScope(const Driver& driver, CUcontext context);
@@ -107,6 +108,7 @@ class ContextScope {
  private:
   const Driver& driver_;
   CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+  bool pushed_ = false, relaxed_ = false;  ///< what there is to undo
 };
 
 }  // namespace railyard::device
