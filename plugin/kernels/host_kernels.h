@@ -11,6 +11,7 @@ namespace railyard::kernels {
 
 struct HostKernel {
   const char* name;            ///< as cuModuleGetFunction is asked for it
+  uint32_t parameters;         ///< each 8 bytes long
   void (*entry)(void** args);  ///< one thread of the grid; args as cuLaunchKernel takes them
 };
 

@@ -31,7 +31,7 @@ static_assert(sizeof(CellHeader) == 16);
 /// Where a kernel on the host sleeps until somebody publishes something for its rank. Unused by
 /// kernels on a GPU, which poll.
 struct Doorbell {
-  uint32_t value;    ///< grows with every publication; futex word
+  uint32_t value;  ///< grows with every publication; futex word
   uint32_t sleepers;
   uint64_t pad[7];
 };
@@ -62,22 +62,22 @@ struct Ring {
 
 /// A rank's view of what it sends to one peer.
 struct SendFlow {
-  uint64_t* credit;            ///< [slots], words of this rank
-  std::byte* cells;            ///< slot 0 in this rank's staging memory
-  uint64_t* peer_arrival;      ///< [slots], words of a destination in the same node; else null
-  Doorbell* peer_doorbell;     ///< with peer_arrival
-  uint32_t ring_slot;          ///< name of slot 0 in the post ring
+  uint64_t* credit;         ///< [slots], words of this rank
+  std::byte* cells;         ///< slot 0 in this rank's staging memory
+  uint64_t* peer_arrival;   ///< [slots], words of a destination in the same node; else null
+  Doorbell* peer_doorbell;  ///< with peer_arrival
+  uint32_t ring_slot;       ///< name of slot 0 in the post ring
   uint32_t pad;
 };
 
 /// A rank's view of what it receives from one peer.
 struct RecvFlow {
-  uint64_t* arrival;           ///< [slots], words of this rank
-  const std::byte* cells;      ///< slot 0: relay's landing memory, or the source's staging memory
-  uint64_t* peer_credit;       ///< [slots], words of a source in the same node; else null
-  Doorbell* peer_doorbell;     ///< with peer_credit
-  const Ring* release;         ///< ring to the relay's carrier; null for a source in the same node
-  uint32_t ring_slot;          ///< name of slot 0 in that ring
+  uint64_t* arrival;        ///< [slots], words of this rank
+  const std::byte* cells;   ///< slot 0: relay's landing memory, or the source's staging memory
+  uint64_t* peer_credit;    ///< [slots], words of a source in the same node; else null
+  Doorbell* peer_doorbell;  ///< with peer_credit
+  const Ring* release;      ///< ring to the relay's carrier; null for a source in the same node
+  uint32_t ring_slot;       ///< name of slot 0 in that ring
   uint32_t pad;
 };
 
@@ -91,8 +91,8 @@ enum class Fault : uint32_t {
 /// The first thing that went wrong in a kernel of one rank. `fault` is written last.
 struct FaultRecord {
   uint32_t fault;  ///< Fault
-  uint32_t claimed;
   uint32_t source, destination;
+  uint32_t pad;
   uint64_t sent, expected;
 };
 
@@ -124,22 +124,23 @@ struct Lane {
 /// Constant for the life of a communicator; in device memory.
 struct CommTable {
   uint32_t rank, ranks;
-  uint32_t slots;          ///< per flow
+  uint32_t slots;  ///< per flow
   uint32_t pad;
-  uint64_t cell_bytes;     ///< payload per cell
-  uint64_t cell_stride;    ///< distance of two slots
-  const SendFlow* send;    ///< [ranks]
-  const RecvFlow* recv;    ///< [ranks]
-  uint64_t* send_next;     ///< [ranks] cursors: sequence of the next cell to send …
-  uint64_t* recv_next;     ///< [ranks] … and to receive
-  uint32_t* send_broken;   ///< [ranks] 1: flow given up
-  uint32_t* recv_broken;   ///< [ranks]
-  Lane* lanes;             ///< [blocks][2 * ranks], scratch of the running kernel
-  Traffic* traffic;        ///< running totals in device memory
+  uint64_t cell_bytes;    ///< payload per cell
+  uint64_t cell_stride;   ///< distance of two slots
+  const SendFlow* send;   ///< [ranks]
+  const RecvFlow* recv;   ///< [ranks]
+  uint64_t* send_next;    ///< [ranks] cursors: sequence of the next cell to send …
+  uint64_t* recv_next;    ///< [ranks] … and to receive
+  uint32_t* send_broken;  ///< [ranks] 1: flow given up
+  uint32_t* recv_broken;  ///< [ranks]
+  Lane* lanes;            ///< [blocks][2 * ranks], scratch of the running kernel
+  Traffic* traffic;       ///< running totals in device memory
   uint32_t* blocks_done;
+  uint32_t* fault_claimed;  ///< 1: status->fault is taken
   Ring post;
-  Doorbell* doorbell;      ///< of this rank
-  RankStatus* status;      ///< of this rank
+  Doorbell* doorbell;  ///< of this rank
+  RankStatus* status;  ///< of this rank
 };
 
 struct MessageWork {
@@ -150,7 +151,7 @@ struct MessageWork {
 /// The messages of one flow in one exchange, in order.
 struct FlowWork {
   uint32_t peer;
-  uint32_t first;     ///< index into ExchangeWork::messages
+  uint32_t first;  ///< index into ExchangeWork::messages
   uint32_t messages;
   uint32_t pad;
 };
@@ -167,8 +168,8 @@ struct ExchangeWork {
   uint32_t pad;
   const FlowWork* flows;  ///< sends, then recvs
   const MessageWork* messages;
-  const CopyWork* self;   ///< messages to oneself
-  uint64_t* done;         ///< set to 1 when the exchange is over
+  const CopyWork* self;  ///< messages to oneself
+  uint64_t* done;        ///< set to 1 when the exchange is over
 };
 
 /// Name of the kernel in its module: void(const CommTable*, const ExchangeWork*).
