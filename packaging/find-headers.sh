@@ -1,4 +1,6 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
 # Prints the folders that hold the CUDA and NCCL headers, one a line: those of the folder given as
 # $1 if not empty, else of the first place that has them.
 here=$(cd "$(dirname "$0")/.." && pwd)
