@@ -6,9 +6,9 @@
 // Only this room includes cuda.h; other rooms see the opaque names below.
 #pragma once
 
-#include <cuda.h>
-
 #include <string>
+
+#include <cuda.h>
 
 #include "base/status.h"
 

@@ -73,10 +73,9 @@ Result<std::unique_ptr<Region>> Region::create(const Driver& driver, CUdevice de
 
   const CUmemAllocationProp properties = device_properties(driver, device);
   size_t granularity = 0;
-  Status status = driver.check(
-      driver.cuMemGetAllocationGranularity(&granularity, &properties,
-                                           CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
-      "cuMemGetAllocationGranularity");
+  Status status = driver.check(driver.cuMemGetAllocationGranularity(
+                                   &granularity, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
+                               "cuMemGetAllocationGranularity");
   if (!status.ok()) return status;
   bytes = round_up(bytes, granularity);
   CUmemGenericAllocationHandle handle = 0;
@@ -84,9 +83,9 @@ Result<std::unique_ptr<Region>> Region::create(const Driver& driver, CUdevice de
                         "cuMemCreate of " + std::to_string(bytes) + " bytes");
   if (!status.ok()) return status;
   int fd = -1;
-  status = driver.check(driver.cuMemExportToShareableHandle(
-                            &fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-                        "cuMemExportToShareableHandle");
+  status = driver.check(
+      driver.cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+      "cuMemExportToShareableHandle");
   if (!status.ok()) {
     driver.cuMemRelease(handle);
     return status;
@@ -125,10 +124,10 @@ Status Region::map_host(UniqueFd fd) {
                           static_cast<unsigned long long>(bytes_));
   }
   host_ = static_cast<std::byte*>(address);
-  Status status = driver_.check(
-      driver_.cuMemHostRegister(host_, bytes_,
-                                CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP),
-      "cuMemHostRegister of " + std::to_string(bytes_) + " bytes");
+  Status status =
+      driver_.check(driver_.cuMemHostRegister(
+                        host_, bytes_, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP),
+                    "cuMemHostRegister of " + std::to_string(bytes_) + " bytes");
   if (!status.ok()) return status;
   registered_ = true;
   return driver_.check(driver_.cuMemHostGetDevicePointer(&device_, host_, 0),
@@ -137,8 +136,8 @@ Status Region::map_host(UniqueFd fd) {
 
 Status Region::map_device(CUmemGenericAllocationHandle handle, CUdevice device) {
   CUdeviceptr address = 0;
-  Status status = driver_.check(driver_.cuMemAddressReserve(&address, bytes_, 0, 0, 0),
-                                "cuMemAddressReserve");
+  Status status =
+      driver_.check(driver_.cuMemAddressReserve(&address, bytes_, 0, 0, 0), "cuMemAddressReserve");
   if (status.ok()) {
     status = driver_.check(driver_.cuMemMap(address, bytes_, 0, handle, 0), "cuMemMap");
     if (status.ok()) {
@@ -172,9 +171,8 @@ Region::~Region() {
 UniqueFd Region::export_dmabuf() const {
   int fd = -1;
   if (kind_ != MemoryKind::kDevice || driver_.cuMemGetHandleForAddressRange == nullptr ||
-      driver_.cuMemGetHandleForAddressRange(&fd, device_, bytes_,
-                                            CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
-                                            0) != CUDA_SUCCESS) {
+      driver_.cuMemGetHandleForAddressRange(
+          &fd, device_, bytes_, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0) != CUDA_SUCCESS) {
     return UniqueFd();
   }
   return UniqueFd(fd);

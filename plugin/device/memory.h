@@ -5,7 +5,8 @@
 // A Region is shareable: it has a file descriptor that another process of the node can import. Host
 // regions are memfds mapped into the process and registered with the driver; device regions are
 // VMM memory (cuMemCreate), because an import of it stays valid when its owner dies or frees, which
-// legacy CUDA IPC does not promise. Host regions are zero-filled when created; device regions are not.
+// legacy CUDA IPC does not promise. Host regions are zero-filled when created; device regions are
+// not.
 //
 // A Region is thread-compatible; creation, import and destruction need the context current
 // (ContextScope).
