@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/status.h"
@@ -22,10 +23,10 @@ namespace railyard::topology {
 
 /// What one rank says of itself.
 struct Place {
-  std::string host;           ///< host identity: equal exactly for ranks of one node
+  std::string host;               ///< host identity: equal exactly for ranks of one node
   std::vector<std::string> nics;  ///< PCI paths of the node's usable NICs, in any order
-  int nearest_nic = -1;       ///< index into nics, -1: none
-  int rail_override = -1;     ///< from RAILYARD_RAILS, -1: none
+  int nearest_nic = -1;           ///< index into nics, -1: none
+  int rail_override = -1;         ///< from RAILYARD_RAILS, -1: none
 };
 
 class Topology {
@@ -49,7 +50,9 @@ class Topology {
 
  private:
   std::vector<int> node_of_, local_index_, rail_;
+  std::vector<int> rail_position_;  ///< among the ranks of one node that share a rail
   std::vector<std::vector<int>> members_;
+  std::vector<std::unordered_map<int, std::vector<int>>> on_rail_;  ///< by node, then rail
 };
 
 }  // namespace railyard::topology
