@@ -35,6 +35,10 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int ranks() const = 0;
+  /// Equal on all ranks of the communicator. Work of one group on several communicators starts in
+  /// this order everywhere, whatever the order of the calls: else two ranks could wait for each
+  /// other, each behind the other's communicator on one stream.
+  virtual uint64_t order() const { return 0; }
   /// Null: joined (children may be taken over) but messages stay with NCCL.
   virtual exchange::Engine* engine() = 0;
   /// Says goodbye, writes statistics and frees; REQUIRES: no other thread uses the communicator.
