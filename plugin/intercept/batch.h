@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The messages of one group on one communicator, collected until they can start.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <cuda.h>
+#include <nccl.h>
+
+#include "comm/manager.h"
+#include "exchange/engine.h"
+
+namespace railyard::intercept {
+
+struct Runtime;
+
+struct Batch {
+  ncclComm_t handle = nullptr;
+  std::shared_ptr<comm::Communicator> communicator;
+  exchange::Exchange exchange;
+  std::vector<CUstream> streams;  ///< last seen first: NCCL launches there, and so do we
+
+  void use_stream(CUstream stream);
+};
+
+/// Whether messages to oneself pair up; NCCL's rule, and all that can be checked before a launch.
+Status check_self(const Batch& batch);
+
+/// Starts every batch, in an order that all ranks share. A failure does not keep the others from
+/// starting: their peers wait for them. Returns the first failure.
+ncclResult_t launch_all(Runtime& runtime, std::vector<Batch> batches);
+
+}  // namespace railyard::intercept

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One thread's group, as NCCL has it: calls between the outermost start and end take effect
+// together at that end.
+//
+// On communicators that railyard has taken over, point-to-point messages are kept here and never
+// reach NCCL; all else goes to NCCL at once. At the outermost end NCCL's part comes first
+// (creations, then collectives), then joins are awaited, then the messages start. If any call of
+// the group failed, on either side, nothing of it starts.
+//
+// Calls that NCCL would refuse are passed to it, so that callers get its own errors.
+//
+// Thread-bound: each thread has its own.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <nccl.h>
+
+#include "intercept/batch.h"
+#include "intercept/runtime.h"
+
+namespace railyard::intercept {
+
+class Group {
+ public:
+  explicit Group(Runtime& runtime) : runtime_(runtime) {}
+
+  ncclResult_t start();
+  ncclResult_t end();
+  ncclResult_t simulate_end(ncclSimInfo_t* info);
+
+  ncclResult_t send(const void* buffer, size_t count, ncclDataType_t type, int peer,
+                    ncclComm_t comm, cudaStream_t stream);
+  ncclResult_t recv(void* buffer, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                    cudaStream_t stream);
+  ncclResult_t all_to_all(const void* from, void* to, size_t count, ncclDataType_t type,
+                          ncclComm_t comm, cudaStream_t stream);
+
+  bool open() const { return depth_ > 0; }
+  /// Remembers a failed call of the open group. Returns `result`.
+  ncclResult_t note(ncclResult_t result);
+  /// Settles a creation at the outermost end, or now if no group is open.
+  void add(Creation creation, ncclResult_t result);
+
+  /// A communicator that the open group finalizes or destroys.
+  struct Farewell {
+    ncclComm_t handle = nullptr;
+    std::shared_ptr<comm::Communicator> communicator;
+    bool destroy = false;
+  };
+  /// Says goodbye at the outermost end, or now if no group is open.
+  ncclResult_t add(Farewell farewell);
+
+ private:
+  /// What is gathered until the outermost end.
+  struct Content {
+    std::vector<Batch> batches;  ///< first seen first
+    std::vector<Creation> creations;
+    std::vector<Farewell> farewells;
+    ncclResult_t error = ncclSuccess;  ///< the last one of any call
+  };
+
+  template <typename RealEnd>
+  ncclResult_t close(RealEnd real_end, bool simulated);
+  /// The communicator if its messages are railyard's, else null.
+  std::shared_ptr<comm::Communicator> taken_over(ncclComm_t comm);
+  /// ok if messages may be added now.
+  Status ready(ncclComm_t comm, const comm::Communicator& communicator);
+  ncclResult_t message(bool is_send, void* buffer, size_t count, ncclDataType_t type, int peer,
+                       ncclComm_t comm, cudaStream_t stream,
+                       const std::shared_ptr<comm::Communicator>& communicator);
+  ncclResult_t grouped_all_to_all(const void* from, void* to, size_t count, ncclDataType_t type,
+                                  ncclComm_t comm, cudaStream_t stream);
+  Batch& batch_of(ncclComm_t comm, const std::shared_ptr<comm::Communicator>& communicator,
+                  cudaStream_t stream);
+  /// After messages were added: outside a group they start now.
+  ncclResult_t added();
+  /// A failure that railyard found: the open group fails with it, NCCL's part too.
+  ncclResult_t fail(const Status& status);
+  ncclResult_t say(const Farewell& farewell);
+
+  Runtime& runtime_;
+  int depth_ = 0;
+  Content content_;
+};
+
+}  // namespace railyard::intercept

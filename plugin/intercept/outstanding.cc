@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "intercept/outstanding.h"
+
+#include <algorithm>
+
+#include "intercept/runtime.h"
+
+namespace railyard::intercept {
+namespace {
+
+/// The handle by which a program asks how a creation gets on.
+ncclComm_t watched(const Creation& creation) {
+  return creation.parent != nullptr ? creation.parent : creation.handle;
+}
+
+bool concerns(const std::vector<Batch>& batches, ncclComm_t handle) {
+  return std::any_of(batches.begin(), batches.end(),
+                     [handle](const Batch& batch) { return batch.handle == handle; });
+}
+
+void bind(Runtime& runtime, const Creation& creation) {
+  std::shared_ptr<comm::Communicator> communicator = creation.joining->wait();
+  if (communicator == nullptr) return;
+  const ncclComm_t handle = creation.handle != nullptr ? creation.handle : *creation.target;
+  if (handle == nullptr) {
+    communicator->abort();
+    return;
+  }
+  runtime.manager.bind(handle, std::move(communicator));
+}
+
+}  // namespace
+
+void Outstanding::settle(Runtime& runtime, Creation creation, ncclResult_t result) {
+  if (creation.joining == nullptr) return;
+  if (result == ncclSuccess) {
+    bind(runtime, creation);
+  } else if (result == ncclInProgress) {
+    creation.handle = *creation.target;
+    const std::lock_guard lock(mutex_);
+    creations_.push_back(std::move(creation));
+    ++waiting_;
+  } else {
+    abandon(std::move(creation.joining));
+  }
+}
+
+void Outstanding::park(std::vector<Batch> batches) {
+  const std::lock_guard lock(mutex_);
+  parked_.push_back(std::move(batches));
+  ++waiting_;
+}
+
+bool Outstanding::busy(ncclComm_t handle) {
+  if (waiting_ == 0) return false;
+  const std::lock_guard lock(mutex_);
+  return std::any_of(creations_.begin(), creations_.end(),
+                     [handle](const Creation& c) { return watched(c) == handle; }) ||
+         std::any_of(parked_.begin(), parked_.end(),
+                     [handle](const auto& batches) { return concerns(batches, handle); });
+}
+
+ncclResult_t Outstanding::advance(Runtime& runtime, ncclComm_t handle, ncclResult_t state) {
+  if (waiting_ == 0 || state == ncclInProgress) return state;
+  state = advance_creations(runtime, handle, state);
+  return state == ncclInProgress ? state : advance_parked(runtime, handle, state);
+}
+
+ncclResult_t Outstanding::advance_creations(Runtime& runtime, ncclComm_t handle,
+                                            ncclResult_t state) {
+  std::vector<Creation> ready;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto waits = [handle, state](const Creation& c) {
+      return watched(c) == handle && state == ncclSuccess && !c.joining->done();
+    };
+    if (std::any_of(creations_.begin(), creations_.end(), waits)) return ncclInProgress;
+    const auto first =
+        std::stable_partition(creations_.begin(), creations_.end(),
+                              [handle](const Creation& c) { return watched(c) != handle; });
+    std::move(first, creations_.end(), std::back_inserter(ready));
+    creations_.erase(first, creations_.end());
+    waiting_ -= ready.size();
+  }
+  for (Creation& creation : ready) {
+    if (state == ncclSuccess) {
+      bind(runtime, creation);
+    } else {
+      abandon(std::move(creation.joining));
+    }
+  }
+  return state;
+}
+
+ncclResult_t Outstanding::advance_parked(Runtime& runtime, ncclComm_t handle, ncclResult_t state) {
+  std::vector<ncclComm_t> handles;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const std::vector<Batch>& batches : parked_) {
+      if (!concerns(batches, handle)) continue;
+      for (const Batch& batch : batches) handles.push_back(batch.handle);
+    }
+  }
+  // A group starts as a whole: NCCL must be done with all of its communicators.
+  for (ncclComm_t other : handles) {
+    ncclResult_t state_of_other = ncclSuccess;
+    if (other != handle) forward(runtime.nccl.ncclCommGetAsyncError, other, &state_of_other);
+    if (state_of_other == ncclInProgress) return ncclInProgress;
+    if (state == ncclSuccess) state = state_of_other;
+  }
+  std::vector<Batch> ready;
+  {
+    const std::lock_guard lock(mutex_);
+    waiting_ -= std::erase_if(parked_, [&](std::vector<Batch>& batches) {
+      if (!concerns(batches, handle)) return false;
+      std::move(batches.begin(), batches.end(), std::back_inserter(ready));
+      return true;
+    });
+  }
+  return state == ncclSuccess ? launch_all(runtime, std::move(ready)) : state;
+}
+
+void Outstanding::forget(ncclComm_t handle) {
+  std::vector<std::shared_ptr<comm::Joining>> given_up;
+  {
+    const std::lock_guard lock(mutex_);
+    waiting_ -= std::erase_if(creations_, [&](Creation& creation) {
+      if (watched(creation) != handle) return false;
+      given_up.push_back(std::move(creation.joining));
+      return true;
+    });
+    waiting_ -= std::erase_if(parked_, [&](std::vector<Batch>& batches) {
+      std::erase_if(batches, [&](const Batch& batch) { return batch.handle == handle; });
+      return batches.empty();
+    });
+  }
+  for (auto& joining : given_up) abandon(std::move(joining));
+}
+
+void Outstanding::abandon(std::shared_ptr<comm::Joining> joining) {
+  // Its outcome may be long in coming, and the caller must learn of NCCL's failure now: what the
+  // join yields is freed when the next one is given up.
+  std::vector<std::shared_ptr<comm::Joining>> over;
+  {
+    const std::lock_guard lock(mutex_);
+    abandoned_.push_back(std::move(joining));
+    const auto first = std::stable_partition(abandoned_.begin(), abandoned_.end(),
+                                             [](const auto& one) { return !one->done(); });
+    std::move(first, abandoned_.end(), std::back_inserter(over));
+    abandoned_.erase(first, abandoned_.end());
+  }
+  for (const auto& one : over) {
+    if (const auto communicator = one->wait()) communicator->abort();
+  }
+}
+
+}  // namespace railyard::intercept

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What waits for NCCL to finish something, process-wide: creations and groups of non-blocking
+// communicators, and joins whose communicator NCCL failed to make.
+//
+// Non-blocking calls return ncclInProgress; programs then poll ncclCommGetAsyncError, and that is
+// when the rest is done here. Nothing here blocks. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include <nccl.h>
+
+#include "comm/manager.h"
+#include "intercept/batch.h"
+
+namespace railyard::intercept {
+
+struct Runtime;
+
+/// A communicator being made.
+struct Creation {
+  std::shared_ptr<comm::Joining> joining;  ///< null: stays with NCCL
+  ncclComm_t* target = nullptr;            ///< where NCCL puts the handle, at the latest when done
+  ncclComm_t parent = nullptr;             ///< of a split: where NCCL reports progress
+  ncclComm_t handle = nullptr;             ///< copy of *target for what outlives the call
+};
+
+class Outstanding {
+ public:
+  /// Ends a creation for which NCCL returned `result`: waits for the join and binds, or keeps the
+  /// creation until NCCL is done, or gives the join up.
+  void settle(Runtime& runtime, Creation creation, ncclResult_t result);
+  /// Keeps messages that must not start before NCCL's part of their group.
+  void park(std::vector<Batch> batches);
+
+  /// Whether anything is waiting for this communicator.
+  bool busy(ncclComm_t handle);
+  /// NCCL reports `state` for the communicator: does what waited for it. Returns what to report.
+  ncclResult_t advance(Runtime& runtime, ncclComm_t handle, ncclResult_t state);
+  /// The communicator is being ended: drops what waits for it.
+  void forget(ncclComm_t handle);
+
+ private:
+  ncclResult_t advance_creations(Runtime& runtime, ncclComm_t handle, ncclResult_t state);
+  ncclResult_t advance_parked(Runtime& runtime, ncclComm_t handle, ncclResult_t state);
+  void abandon(std::shared_ptr<comm::Joining> joining);
+
+  std::atomic<size_t> waiting_{0};  ///< entries of the first two lists, to skip the lock
+  std::mutex mutex_;                ///< guards the lists
+  std::vector<Creation> creations_;
+  std::vector<std::vector<Batch>> parked_;
+  std::vector<std::shared_ptr<comm::Joining>> abandoned_;
+};
+
+}  // namespace railyard::intercept

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the interception works with, process-wide. Tests put other parts in.
+#pragma once
+
+#include <span>
+
+#include <cuda.h>
+
+#include "base/status.h"
+#include "comm/manager.h"
+#include "exchange/engine.h"
+#include "intercept/nccl_library.h"
+#include "intercept/outstanding.h"
+#include "intercept/report.h"
+
+namespace railyard::intercept {
+
+/// The calls on an Engine, as a seam.
+class EngineCalls {
+ public:
+  virtual ~EngineCalls() = default;
+  virtual Status launch(exchange::Engine& engine, const exchange::Exchange& exchange,
+                        std::span<const CUstream> streams) const;
+  virtual Status error(const exchange::Engine& engine) const;
+  virtual Status farewell(exchange::Engine& engine) const;
+  virtual void abort(exchange::Engine& engine) const;
+};
+
+/// Thread-safe. No lock is ever held while NCCL, a join or an engine may wait.
+struct Runtime {
+  const NcclLibrary& nccl;
+  comm::Manager& manager;
+  const EngineCalls& engines;
+  LastError last_error{nccl};
+  Outstanding outstanding{};
+
+  /// Of this process, over the Manager; made at the first call, never destroyed.
+  static Runtime& instance(const NcclLibrary& nccl);
+};
+
+}  // namespace railyard::intercept
