@@ -19,6 +19,7 @@
 #include "base/unique_fd.h"
 #include "device/memory.h"
 #include "exchange/gpu.h"
+#include "exchange/message.h"
 #include "exchange/slots.h"
 #include "kernels/layout.h"
 #include "topology/topology.h"
@@ -44,18 +45,6 @@ struct EngineSetup {
   std::vector<Mate> mates;                    ///< by local index
   std::shared_ptr<device::Region> segment;    ///< node segment, segment_bytes() long, zeroed by its
                                               ///< maker (local index 0) before others map it
-};
-
-struct Message {
-  int peer = 0;
-  void* buffer = nullptr;  ///< never written for a send
-  uint64_t bytes = 0;
-};
-
-/// All messages of one group on one communicator; order within each list is program order.
-struct Exchange {
-  std::vector<Message> sends, recvs;
-  bool empty() const { return sends.empty() && recvs.empty(); }
 };
 
 struct Statistics {
@@ -92,8 +81,9 @@ class Engine {
   Statistics statistics() const;
   const SlotPlan& plan() const;
 
- private:
   struct State;
+
+ private:
   explicit Engine(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };

@@ -3,8 +3,9 @@
 // What one process keeps for one GPU, for all communicators on it: the kernel, the staging and
 // landing pools, the transport and the carrier.
 //
-// Thread-safe. Made at the first join that needs it and kept for the life of the process, since
-// freeing GPU memory could synchronise the device.
+// Thread-safe; functions that touch the GPU make its context current themselves. Made at the first
+// join that needs it and kept for the life of the process, since freeing GPU memory could
+// synchronise the device.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +16,15 @@
 #include "base/status.h"
 #include "device/driver.h"
 #include "device/memory.h"
+#include "exchange/carrier.h"
 #include "exchange/slots.h"
 #include "transport/transport.h"
 
 namespace railyard::exchange {
 
-class Carrier;
-
 struct GpuOptions {
   uint64_t pool_bytes = 64ULL << 20;  ///< staging, and as much again for landing
   uint32_t blocks = 4;                ///< of the exchange kernel
-  uint32_t spin_cpus = 2;  ///< a carrier may spin if the process has this many CPUs per local rank
 };
 
 /// Makes the transport of a GPU. The pools' kind (host or device memory) is the transport's choice
@@ -45,8 +44,8 @@ class Gpu {
 
   /// Sets aside half of what is left of both pools, and tags for it. kUnavailable when nothing is.
   Result<Holding> hold();
-  /// Gives back what the plan does not need.
-  void trim(Holding& holding, uint64_t staging_bytes, uint64_t landing_bytes);
+  /// Gives back what the plan of `rank`, this process's, does not need.
+  void trim(Holding& holding, const SlotPlan& plan, int rank);
   void release(const Holding& holding);
 
   const device::Driver& driver() const { return driver_; }
@@ -56,6 +55,7 @@ class Gpu {
   uint32_t blocks() const { return blocks_; }
   uint32_t threads() const { return threads_; }
   bool kernel_rings() const { return kernel_rings_; }
+  /// Only for what is constant once it listens: name, description, address.
   const transport::Transport& transport() const { return *transport_; }
   std::shared_ptr<device::Region> staging() const { return staging_; }
   std::shared_ptr<device::Region> landing() const { return landing_; }
@@ -68,7 +68,7 @@ class Gpu {
   class Ranges {
    public:
     explicit Ranges(uint64_t bytes);
-    /// The first half of the largest free range.
+    /// Half of what is free, as far as it is in one piece. False: nothing is free.
     bool take_half(uint64_t* offset, uint64_t* bytes);
     void give(uint64_t offset, uint64_t bytes);
 
@@ -80,6 +80,8 @@ class Gpu {
   };
 
   Gpu(const device::Driver& driver, CUcontext context);
+  Status load_kernel(const GpuOptions& options);
+  Status make_pools(const TransportChoice& choice, const GpuOptions& options);
 
   const device::Driver& driver_;
   CUcontext context_;

@@ -6,11 +6,10 @@
 // holdings follows one cell size and one number of slots per flow that fit everywhere. Staging
 // slots of a rank are ordered by destination rank, itself left out; landing slots of a relay by
 // source rank, then by local index of the destination. Tags of a rank count its landing slots
-// first, then its staging slots.
+// first, then its staging slots, then one per destination rank by which a flow is given up.
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "base/status.h"
@@ -19,7 +18,7 @@
 namespace railyard::exchange {
 
 inline constexpr uint64_t kMaxCellBytes = 256 * 1024;  ///< payload of the largest cell
-inline constexpr uint64_t kMinCellBytes = 4 * 1024;
+inline constexpr uint64_t kMinCellBytes = 1024;
 inline constexpr uint32_t kMaxSlotsPerFlow = 16;
 
 /// What a rank set aside in its pools for one communicator. Bytes, offsets into its pools.
@@ -32,8 +31,7 @@ struct Holding {
 class SlotPlan {
  public:
   /// Fails with kUnavailable, naming the rank with too little memory and what would help.
-  static Result<SlotPlan> make(const topology::Topology& topology,
-                               std::span<const Holding> holdings);
+  static Result<SlotPlan> make(topology::Topology topology, std::vector<Holding> holdings);
 
   uint32_t slots_per_flow() const { return slots_; }
   uint64_t cell_bytes() const { return cell_bytes_; }
@@ -52,14 +50,23 @@ class SlotPlan {
   uint64_t landing_offset(int rank, uint32_t slot) const;
   uint32_t landing_tag(int rank, uint32_t slot) const;
   uint32_t staging_tag(int rank, uint32_t slot) const;
+  /// By which src learns that its flow to dst was given up.
+  uint32_t broken_tag(int src, int dst) const;
+
+  /// What a holding has to keep; the rest may be given back.
+  uint64_t staging_bytes(int rank) const { return staging_slots(rank) * stride_; }
+  uint64_t landing_bytes(int rank) const { return landing_slots(rank) * stride_; }
+  uint32_t tags(int rank) const;
 
  private:
-  explicit SlotPlan(const topology::Topology& topology) : topology_(&topology) {}
+  SlotPlan(topology::Topology topology, std::vector<Holding> holdings);
+  /// The number of slots per flow that fit everywhere with cells of this size.
+  uint32_t slots_that_fit(uint64_t stride) const;
 
-  const topology::Topology* topology_;
+  topology::Topology topology_;
   std::vector<Holding> holdings_;
   std::vector<uint32_t> source_position_;  ///< [node * ranks + src]: among its relay's sources
-  std::vector<uint32_t> landing_slots_;
+  std::vector<uint32_t> relayed_flows_;    ///< [rank]
   uint32_t slots_ = 0;
   uint64_t cell_bytes_ = 0, stride_ = 0;
 };
