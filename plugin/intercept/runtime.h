@@ -21,10 +21,10 @@ class EngineCalls {
  public:
   virtual ~EngineCalls() = default;
   virtual Status launch(exchange::Engine& engine, const exchange::Exchange& exchange,
-                        std::span<const CUstream> streams) const;
-  virtual Status error(const exchange::Engine& engine) const;
-  virtual Status farewell(exchange::Engine& engine) const;
-  virtual void abort(exchange::Engine& engine) const;
+                        std::span<const CUstream> streams) const = 0;
+  virtual Status error(const exchange::Engine& engine) const = 0;
+  virtual Status farewell(exchange::Engine& engine) const = 0;
+  virtual void abort(exchange::Engine& engine) const = 0;
 };
 
 /// Thread-safe. No lock is ever held while NCCL, a join or an engine may wait.

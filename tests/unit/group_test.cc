@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a group does with messages: who carries them, when they start, and what failures cancel.
+#include <limits>
+
+#include "intercept_fakes.h"
+
+namespace railyard::intercept {
+namespace {
+
+class GroupTest : public InterceptTest {
+ protected:
+  ncclResult_t send(int peer, size_t count, int comm = 1, int on = 7) {
+    return group_.send(memory_, count, ncclFloat, peer, handle(comm), stream(on));
+  }
+  ncclResult_t recv(int peer, size_t count, int comm = 1, int on = 7) {
+    return group_.recv(memory_, count, ncclFloat, peer, handle(comm), stream(on));
+  }
+};
+
+TEST_F(GroupTest, MessageAloneStartsAtOnceAndNeverReachesNccl) {
+  add(1, "ours", 0);
+  EXPECT_EQ(send(2, 3), ncclSuccess);
+  EXPECT_THAT(taken(), ElementsAre("launch ours"));
+  ASSERT_EQ(engines_.launches.size(), 1U);
+  const Launch& launch = engines_.launches[0];
+  ASSERT_EQ(launch.exchange.sends.size(), 1U);
+  EXPECT_TRUE(launch.exchange.recvs.empty());
+  EXPECT_EQ(launch.exchange.sends[0].peer, 2);
+  EXPECT_EQ(launch.exchange.sends[0].bytes, 12U);
+  EXPECT_EQ(launch.exchange.sends[0].buffer, memory_);
+  EXPECT_THAT(launch.streams, ElementsAre(stream(7)));
+}
+
+TEST_F(GroupTest, GroupStartsAllAtTheOutermostEndAfterNccl) {
+  add(1, "ours", 0);
+  group_.start();
+  send(2, 1);
+  group_.start();
+  recv(2, 2);
+  recv(0, 0);  // zero counts are messages, too
+  EXPECT_EQ(group_.end(), ncclSuccess);
+  EXPECT_TRUE(engines_.launches.empty());
+  send(2, 4);
+  EXPECT_EQ(group_.end(), ncclSuccess);
+  EXPECT_THAT(taken(),
+              ElementsAre("GroupStart", "GroupStart", "GroupEnd", "GroupEnd", "launch ours"));
+  ASSERT_EQ(engines_.launches.size(), 1U);
+  const exchange::Exchange& exchange = engines_.launches[0].exchange;
+  ASSERT_EQ(exchange.sends.size(), 2U);
+  EXPECT_EQ(exchange.sends[0].bytes, 4U);
+  EXPECT_EQ(exchange.sends[1].bytes, 16U);
+  ASSERT_EQ(exchange.recvs.size(), 2U);
+  EXPECT_EQ(exchange.recvs[1].bytes, 0U);
+}
+
+TEST_F(GroupTest, NothingLingersForTheNextGroup) {
+  add(1, "ours", 0);
+  for (int round = 0; round < 2; ++round) {
+    group_.start();
+    send(2, 1);
+    EXPECT_EQ(group_.end(), ncclSuccess);
+  }
+  ASSERT_EQ(engines_.launches.size(), 2U);
+  EXPECT_EQ(engines_.launches[1].exchange.sends.size(), 1U);
+  group_.start();
+  EXPECT_EQ(group_.end(), ncclSuccess);
+  EXPECT_EQ(engines_.launches.size(), 2U);
+}
+
+TEST_F(GroupTest, LaunchesOnTheStreamLastSeenFirst) {
+  add(1, "ours", 0);
+  group_.start();
+  for (const int on : {5, 0, 5, 2, 0}) send(2, 1, 1, on);
+  group_.end();
+  ASSERT_EQ(engines_.launches.size(), 1U);
+  EXPECT_THAT(engines_.launches[0].streams, ElementsAre(stream(2), stream(0), stream(5)));
+}
+
+TEST_F(GroupTest, SeveralCommunicatorsStartInTheirCommonOrder) {
+  add(1, "late", 20);
+  add(2, "early", 10);
+  group_.start();
+  send(2, 1, 1);
+  send(2, 1, 2);
+  recv(2, 1, 1);
+  group_.end();
+  EXPECT_THAT(taken(), ElementsAre("GroupStart", "GroupEnd", "launch early", "launch late"));
+  EXPECT_EQ(engines_.launches[1].exchange.recvs.size(), 1U);
+}
+
+TEST_F(GroupTest, OtherCommunicatorsStayWithNccl) {
+  add(2, "joined only", 0, false);
+  group_.start();
+  EXPECT_EQ(send(2, 1, 1), ncclSuccess);
+  EXPECT_EQ(recv(2, 1, 2), ncclSuccess);
+  EXPECT_EQ(group_.all_to_all(memory_, memory_, 1, ncclInt, handle(1), stream(1)), ncclSuccess);
+  EXPECT_EQ(group_.end(), ncclSuccess);
+  EXPECT_THAT(taken(), ElementsAre("GroupStart", "Send 1", "Recv 2", "AlltoAll 1", "GroupEnd"));
+}
+
+TEST_F(GroupTest, CallsThatNcclRefusesGoToNcclAndCancelTheGroup) {
+  add(1, "ours", 0);
+  EXPECT_EQ(send(4, 1), ncclInvalidArgument);
+  EXPECT_EQ(send(-1, 1), ncclInvalidArgument);
+  EXPECT_EQ(group_.recv(memory_, 1, ncclNumTypes, 2, handle(1), nullptr), ncclInvalidArgument);
+  EXPECT_EQ(group_.send(memory_, 1, ncclInt, 2, nullptr, nullptr), ncclInvalidArgument);
+  EXPECT_EQ(group_.end(), ncclInvalidUsage);
+  EXPECT_THAT(taken(), ElementsAre("Send 1", "Send 1", "Recv 1", "Send null", "GroupEnd"));
+
+  group_.start();
+  send(2, 1);
+  EXPECT_EQ(recv(4, 1), ncclInvalidArgument);
+  EXPECT_EQ(group_.end(), ncclInvalidArgument);
+  EXPECT_THAT(taken(), ElementsAre("GroupStart", "Recv 1", "GroupEnd"));
+  EXPECT_EQ(send(2, 1), ncclSuccess);  // the next call is not to blame
+}
+
+TEST_F(GroupTest, FailureInNcclsPartStartsNothing) {
+  add(1, "ours", 0);
+  nccl_.end_result = ncclUnhandledCudaError;
+  group_.start();
+  send(2, 1);
+  EXPECT_EQ(group_.end(), ncclUnhandledCudaError);
+  EXPECT_TRUE(engines_.launches.empty());
+}
+
+TEST_F(GroupTest, OversizeIsRefusedAndCancelsNcclsPart) {
+  add(1, "ours", 0);
+  constexpr size_t kHuge = std::numeric_limits<size_t>::max() / 2;
+  EXPECT_EQ(send(2, kHuge), ncclInvalidArgument);
+  EXPECT_EQ(group_.all_to_all(memory_, memory_, kHuge / 4, ncclInt, handle(1), stream(1)),
+            ncclInvalidArgument);
+  EXPECT_THAT(taken(), IsEmpty());
+  group_.start();
+  send(2, 1);
+  EXPECT_EQ(send(2, kHuge), ncclInvalidArgument);
+  EXPECT_EQ(group_.end(), ncclInvalidArgument);
+  EXPECT_THAT(taken(), ElementsAre("GroupStart", "Send null", "GroupEnd"));
+  EXPECT_THAT(runtime_.last_error.text(nullptr), HasSubstr("elements"));
+}
+
+TEST_F(GroupTest, MessagesToOneselfMustPair) {
+  add(1, "ours", 0);
+  EXPECT_EQ(send(1, 1), ncclInvalidUsage);
+  group_.start();
+  send(1, 1);
+  recv(1, 2);
+  EXPECT_EQ(group_.end(), ncclInvalidUsage);
+  EXPECT_THAT(taken(), ElementsAre("GroupStart", "Send null", "GroupEnd"));
+  EXPECT_THAT(runtime_.last_error.text(nullptr), HasSubstr("sends 4 bytes to itself"));
+  group_.start();
+  send(1, 1);
+  send(1, 2);
+  recv(1, 1);
+  recv(1, 2);
+  EXPECT_EQ(group_.end(), ncclSuccess);
+  EXPECT_EQ(engines_.launches.size(), 1U);
+}
+
+TEST_F(GroupTest, SimulatedGroupStartsNothing) {
+  add(1, "ours", 0);
+  ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+  group_.start();
+  send(2, 1);
+  EXPECT_EQ(group_.simulate_end(&info), ncclSuccess);
+  EXPECT_THAT(taken(), ElementsAre("GroupStart", "GroupSimulateEnd"));
+  group_.start();
+  EXPECT_EQ(group_.end(), ncclSuccess);
+  EXPECT_TRUE(engines_.launches.empty());
+}
+
+TEST_F(GroupTest, SimulationMissingFromTheLibraryLeavesTheGroupOpen) {
+  library_.ncclGroupSimulateEnd = nullptr;
+  add(1, "ours", 0);
+  group_.start();
+  send(2, 1);
+  EXPECT_EQ(group_.simulate_end(nullptr), ncclInvalidUsage);
+  EXPECT_EQ(group_.end(), ncclSuccess);
+  EXPECT_EQ(engines_.launches.size(), 1U);
+}
+
+TEST_F(GroupTest, AllToAllIsAMessageEachWayPerRank) {
+  add(1, "ours", 0);
+  std::byte result[64] = {};
+  EXPECT_EQ(group_.all_to_all(memory_, result, 2, ncclHalf, handle(1), stream(3)), ncclSuccess);
+  ASSERT_EQ(engines_.launches.size(), 1U);
+  const exchange::Exchange& exchange = engines_.launches[0].exchange;
+  ASSERT_EQ(exchange.sends.size(), 4U);
+  ASSERT_EQ(exchange.recvs.size(), 4U);
+  for (int peer = 0; peer < 4; ++peer) {
+    const auto at = static_cast<size_t>(peer);
+    EXPECT_EQ(exchange.sends[at].peer, peer);
+    EXPECT_EQ(exchange.sends[at].buffer, memory_ + 4 * at);
+    EXPECT_EQ(exchange.recvs[at].buffer, result + 4 * at);
+    EXPECT_EQ(exchange.recvs[at].bytes, 4U);
+  }
+  // Without elements it is dropped, as NCCL does.
+  EXPECT_EQ(group_.all_to_all(memory_, result, 0, ncclHalf, handle(1), stream(3)), ncclSuccess);
+  EXPECT_EQ(engines_.launches.size(), 1U);
+}
+
+TEST_F(GroupTest, AllToAllMissingFromTheLibrary) {
+  library_.ncclAlltoAll = nullptr;
+  EXPECT_EQ(group_.all_to_all(memory_, memory_, 1, ncclInt, handle(2), stream(3)), ncclSuccess);
+  EXPECT_THAT(taken(), ElementsAre("GroupStart", "Send 2", "Recv 2", "Send 2", "Recv 2", "Send 2",
+                                   "Recv 2", "Send 2", "Recv 2", "GroupEnd"));
+  add(1, "ours", 0);
+  EXPECT_EQ(group_.all_to_all(memory_, memory_, 1, ncclInt, handle(1), stream(3)), ncclSuccess);
+  EXPECT_THAT(taken(), ElementsAre("launch ours"));
+}
+
+TEST_F(GroupTest, BrokenCommunicatorRefusesMessages) {
+  const auto ours = add(1, "ours", 0);
+  ours->error = Status(Code::kRemoteError, "rank 3 on node b is gone");
+  EXPECT_EQ(send(2, 1), ncclRemoteError);
+  group_.start();
+  EXPECT_EQ(recv(2, 1), ncclRemoteError);
+  EXPECT_EQ(group_.end(), ncclRemoteError);
+  EXPECT_TRUE(engines_.launches.empty());
+  EXPECT_THAT(runtime_.last_error.text(nullptr), HasSubstr("rank 3 on node b"));
+}
+
+TEST_F(GroupTest, LaunchFailureComesBackAndOthersStillStart) {
+  const auto first = add(1, "first", 1);
+  add(2, "second", 2);
+  first->launch_result = Status(Code::kDeviceError, "cuLaunchKernel: out of memory");
+  group_.start();
+  send(2, 1, 1);
+  send(2, 1, 2);
+  EXPECT_EQ(group_.end(), ncclUnhandledCudaError);
+  EXPECT_EQ(engines_.launches.size(), 2U);
+}
+
+TEST_F(GroupTest, MessagesOfANonBlockingGroupFollowNcclsPart) {
+  add(1, "late", 2);
+  add(2, "early", 1);
+  nccl_.end_result = ncclInProgress;
+  nccl_.states[handle(1)] = nccl_.states[handle(2)] = ncclInProgress;
+  group_.start();
+  send(2, 1, 1);
+  send(2, 1, 2);
+  EXPECT_EQ(group_.end(), ncclInProgress);
+  EXPECT_TRUE(engines_.launches.empty());
+  EXPECT_EQ(send(2, 1, 1), ncclInvalidArgument);  // as NCCL: still in progress
+
+  ncclResult_t state = ncclSuccess;
+  nccl_.states[handle(1)] = ncclSuccess;
+  life_.get_async_error(handle(1), &state);
+  EXPECT_EQ(state, ncclInProgress);
+  EXPECT_TRUE(engines_.launches.empty());
+  nccl_.states[handle(2)] = ncclSuccess;
+  life_.get_async_error(handle(1), &state);
+  EXPECT_EQ(state, ncclSuccess);
+  ASSERT_EQ(engines_.launches.size(), 2U);
+  EXPECT_EQ(engines_.launches[0].label, "early");
+  EXPECT_EQ(send(2, 1, 1), ncclSuccess);
+}
+
+}  // namespace
+}  // namespace railyard::intercept

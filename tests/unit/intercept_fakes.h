@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Stand-ins around the interception: an NCCL that keeps group state and a list of what was called,
+// communicators that belong to railyard or not, joins that end when the test says so. All write
+// into one list of events, so that tests can tell the order.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "intercept/group.h"
+#include "intercept/life.h"
+#include "intercept/runtime.h"
+
+namespace railyard::intercept {
+
+inline std::vector<std::string> events;
+
+inline void happened(std::string what) { events.push_back(std::move(what)); }
+
+inline ncclComm_t handle(int number) {
+  return reinterpret_cast<ncclComm_t>(static_cast<uintptr_t>(number) * 0x100);
+}
+inline std::string name(ncclComm_t comm) {
+  return comm == nullptr ? "null" : std::to_string(reinterpret_cast<uintptr_t>(comm) / 0x100);
+}
+inline cudaStream_t stream(int number) {
+  return reinterpret_cast<cudaStream_t>(static_cast<uintptr_t>(number));
+}
+
+/// NCCL's group rules: errors of calls are latched and come back from the outermost end.
+struct FakeNccl {
+  int depth = 0;
+  ncclResult_t latched = ncclSuccess;
+  ncclResult_t end_result = ncclSuccess;  ///< of an outermost end without errors
+  ncclResult_t create_result = ncclSuccess;
+  std::map<ncclComm_t, ncclResult_t> states;  ///< what ncclCommGetAsyncError tells
+  std::string last_error;
+  int created = 0;
+
+  ncclResult_t latch(ncclResult_t result) {
+    if (depth > 0 && result != ncclSuccess && result != ncclInProgress) latched = result;
+    return result;
+  }
+  ncclResult_t end(const char* what) {
+    happened(what);
+    if (depth == 0) return ncclInvalidUsage;
+    if (--depth > 0) return ncclSuccess;
+    const ncclResult_t result = latched != ncclSuccess ? latched : end_result;
+    latched = ncclSuccess;
+    return result;
+  }
+  ncclResult_t message(const char* what, int peer, ncclComm_t comm, ncclDataType_t type) {
+    happened(std::string(what) + " " + name(comm));
+    const bool valid = comm != nullptr && peer >= 0 && peer < 4 && type_bytes(type) > 0;
+    return latch(valid ? ncclSuccess : ncclInvalidArgument);
+  }
+  ncclResult_t create(ncclComm_t* comm) {
+    happened("create");
+    const bool made = create_result == ncclSuccess || create_result == ncclInProgress;
+    *comm = made ? handle(++created) : nullptr;
+    return latch(create_result);
+  }
+};
+
+inline FakeNccl* fake_nccl = nullptr;
+
+inline NcclLibrary fake_library() {
+  NcclLibrary t;
+  t.ncclGetUniqueId = [](ncclUniqueId*) { return happened("GetUniqueId"), ncclSuccess; };
+  t.ncclGroupStart = [] { return happened("GroupStart"), ++fake_nccl->depth, ncclSuccess; };
+  t.ncclGroupEnd = [] { return fake_nccl->end("GroupEnd"); };
+  t.ncclGroupSimulateEnd = [](ncclSimInfo_t*) { return fake_nccl->end("GroupSimulateEnd"); };
+  t.ncclSend = [](const void*, size_t, ncclDataType_t type, int peer, ncclComm_t comm,
+                  cudaStream_t) { return fake_nccl->message("Send", peer, comm, type); };
+  t.ncclRecv = [](void*, size_t, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t) {
+    return fake_nccl->message("Recv", peer, comm, type);
+  };
+  t.ncclAlltoAll = [](const void*, void*, size_t, ncclDataType_t type, ncclComm_t comm,
+                      cudaStream_t) { return fake_nccl->message("AlltoAll", 0, comm, type); };
+  t.ncclCommCount = [](ncclComm_t, int* count) { return *count = 4, ncclSuccess; };
+  t.ncclCommInitRank = [](ncclComm_t* comm, int, ncclUniqueId, int) {
+    return fake_nccl->create(comm);
+  };
+  t.ncclCommInitRankConfig = [](ncclComm_t* comm, int, ncclUniqueId, int, ncclConfig_t*) {
+    return fake_nccl->create(comm);
+  };
+  t.ncclCommSplit = [](ncclComm_t, int color, int, ncclComm_t* child, ncclConfig_t*) {
+    if (color != NCCL_SPLIT_NOCOLOR) return fake_nccl->create(child);
+    happened("create none");
+    *child = nullptr;
+    return ncclSuccess;
+  };
+  t.ncclCommFinalize = [](ncclComm_t comm) {
+    return happened("Finalize " + name(comm)), ncclSuccess;
+  };
+  t.ncclCommDestroy = [](ncclComm_t comm) {
+    return happened("Destroy " + name(comm)), ncclSuccess;
+  };
+  t.ncclCommAbort = [](ncclComm_t comm) { return happened("Abort " + name(comm)), ncclSuccess; };
+  t.ncclCommRevoke = [](ncclComm_t comm, int flags) {
+    happened("Revoke " + name(comm));
+    return flags == 0 ? ncclSuccess : ncclInvalidArgument;
+  };
+  t.ncclCommGetAsyncError = [](ncclComm_t comm, ncclResult_t* state) {
+    return *state = fake_nccl->states[comm], ncclSuccess;
+  };
+  t.ncclGetLastError = [](ncclComm_t) { return fake_nccl->last_error.c_str(); };
+  return t;
+}
+
+/// A communicator of four ranks, seen from rank 1.
+class FakeCommunicator final : public comm::Communicator {
+ public:
+  FakeCommunicator(std::string label, uint64_t order, bool taken_over = true)
+      : label_(std::move(label)), order_(order), taken_over_(taken_over) {}
+  int rank() const override { return 1; }
+  int ranks() const override { return 4; }
+  uint64_t order() const override { return order_; }
+  /// Never looked into: FakeEngines turns it back.
+  exchange::Engine* engine() override {
+    return taken_over_ ? reinterpret_cast<exchange::Engine*>(this) : nullptr;
+  }
+  void destroy() override { happened("destroyed " + label_); }
+  void abort() override { happened("freed " + label_); }
+
+  const std::string& label() const { return label_; }
+  Status error, launch_result;
+
+ private:
+  std::string label_;
+  uint64_t order_;
+  bool taken_over_;
+};
+
+struct Launch {
+  std::string label;
+  exchange::Exchange exchange;
+  std::vector<CUstream> streams;
+};
+
+class FakeEngines final : public EngineCalls {
+ public:
+  static FakeCommunicator& of(const exchange::Engine& engine) {
+    return *reinterpret_cast<FakeCommunicator*>(const_cast<exchange::Engine*>(&engine));
+  }
+  Status launch(exchange::Engine& engine, const exchange::Exchange& exchange,
+                std::span<const CUstream> streams) const override {
+    happened("launch " + of(engine).label());
+    launches.push_back({of(engine).label(), exchange, {streams.begin(), streams.end()}});
+    return of(engine).launch_result;
+  }
+  Status error(const exchange::Engine& engine) const override { return of(engine).error; }
+  Status farewell(exchange::Engine& engine) const override {
+    happened("farewell " + of(engine).label());
+    return of(engine).error;
+  }
+  void abort(exchange::Engine& engine) const override { happened("aborted " + of(engine).label()); }
+  mutable std::vector<Launch> launches;
+};
+
+class FakeJoining final : public comm::Joining {
+ public:
+  std::shared_ptr<comm::Communicator> wait() override {
+    happened("joined");
+    return communicator;
+  }
+  bool done() const override { return finished; }
+  std::shared_ptr<FakeCommunicator> communicator;
+  bool finished = true;
+};
+
+class FakeManager final : public comm::Manager {
+ public:
+  bool enabled() const override { return true; }
+  void mark(ncclUniqueId*) override { happened("mark"); }
+  std::shared_ptr<comm::Joining> join(const ncclUniqueId&, int, int) override {
+    happened("join");
+    return next;
+  }
+  std::shared_ptr<comm::Joining> join_split(ncclComm_t parent, int, int) override {
+    happened("join split of " + name(parent));
+    return next;
+  }
+  void bind(ncclComm_t comm, std::shared_ptr<comm::Communicator> communicator) override {
+    happened("bind " + name(comm));
+    known[comm] = std::move(communicator);
+  }
+  std::shared_ptr<comm::Communicator> find(ncclComm_t comm) override {
+    const auto found = known.find(comm);
+    return found == known.end() ? nullptr : found->second;
+  }
+  std::shared_ptr<comm::Communicator> unbind(ncclComm_t comm) override {
+    auto found = find(comm);
+    if (known.erase(comm) > 0) happened("unbind " + name(comm));
+    return found;
+  }
+  std::shared_ptr<comm::Joining> next;
+  std::map<ncclComm_t, std::shared_ptr<comm::Communicator>> known;
+};
+
+class InterceptTest : public testing::Test {
+ protected:
+  InterceptTest() {
+    events.clear();
+    fake_nccl = &nccl_;
+  }
+  std::shared_ptr<FakeCommunicator> add(int number, std::string label, uint64_t order,
+                                        bool taken_over = true) {
+    auto communicator = std::make_shared<FakeCommunicator>(std::move(label), order, taken_over);
+    manager_.known[handle(number)] = communicator;
+    return communicator;
+  }
+  /// What happened since the last look.
+  static std::vector<std::string> taken() { return std::exchange(events, {}); }
+
+  FakeNccl nccl_;
+  NcclLibrary library_ = fake_library();
+  FakeManager manager_;
+  FakeEngines engines_;
+  Runtime runtime_{library_, manager_, engines_};
+  Group group_{runtime_};
+  Life life_{runtime_, group_};
+  std::byte memory_[1024] = {};
+};
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+}  // namespace railyard::intercept
