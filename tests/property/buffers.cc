@@ -99,7 +99,7 @@ void Arena::fill_host() {
 std::string Arena::check(bool spoil) {
   const uint64_t total = bytes_ + kGuardBytes;
   REQUIRE(cudaMemcpy(host_, device_, total, cudaMemcpyDeviceToHost));
-  if (spoil) host_[bytes_ - 1] ^= std::byte{1};
+  if (spoil) host_[bytes_ > 0 ? bytes_ - 1 : 0] ^= std::byte{1};
   uint64_t at = 0;
   const auto guard_end = [&](uint64_t until) {
     while (at < until && host_[at] == std::byte{kGuard}) ++at;

@@ -166,8 +166,8 @@ def run_job(args, seed, exchanges, folder):
         code, output = 124, expired.stdout or b""
     text = output.decode(errors="replace")
     if args.spoil:
-        return [] if code == 1 and "is 0x" in text or "guard byte" in text else [
-            f"a changed byte went unnoticed (exit status {code})", text]
+        seen = code == 1 and ("is 0x" in text or "guard byte" in text)
+        return [] if seen else [f"a changed byte went unnoticed (exit status {code})", text]
     if code != 0:
         why = "it hung" if code == 124 else f"exit status {code}"
         return [why, "command: " + shlex.join(line), text[-20000:]]

@@ -1,0 +1,109 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Installs what is missing, builds, and runs the tests. The last line is "N passed, N failed"
+# (", N skipped" if so); the exit status is 0 only if nothing failed.
+set -uo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+cd "$root" || exit 1
+
+usage() {
+  cat <<'TEXT'
+usage: tests/run.sh [options]
+  --full              many more random exchanges (about two hours on two cores)
+  --sanitize LIST     sanitizer builds to test: address, thread, both (default) or none
+  --only-sanitizers   leave the plain build and the soft-RoCE machine out
+  --no-rdma           leave the soft-RoCE machine out; counted as skipped
+  --help
+BUILD_DIR (default: build) holds the plain build; the sanitizers' are BUILD_DIR-asan and -tsan.
+TEXT
+}
+
+tier=quick sanitizers="address thread" plain=yes rdma=yes
+while [ $# -gt 0 ]; do
+  case $1 in
+    --full) tier=full ;;
+    --no-rdma) rdma=no ;;
+    --only-sanitizers) plain=no rdma=leave ;;
+    --sanitize)
+      shift
+      case ${1-} in
+        address | thread) sanitizers=$1 ;;
+        both) sanitizers="address thread" ;;
+        none) sanitizers= ;;
+        *) usage >&2 && exit 2 ;;
+      esac
+      ;;
+    --help) usage && exit 0 ;;
+    *) echo "tests/run.sh: unknown option $1" >&2 && usage >&2 && exit 2 ;;
+  esac
+  shift
+done
+
+build_dir=${BUILD_DIR:-build}
+export TESTS_TIER=$tier
+jobs=$(nproc)
+results=$(mktemp -d)
+trap 'rm -rf "$results"' EXIT
+began=$SECONDS
+
+# Runs "$@", shows its output only if it fails.
+quietly() {
+  "$@" >"$results/log" 2>&1 && return
+  tail -n 60 "$results/log"
+  return 1
+}
+
+# A line of the tally for something that is not a Meson test: count NAME PASSED FAILED SKIPPED
+count() { printf '%s\t%s\t%s\t%s\n' "$@" >>"$results/counts"; }
+
+# Builds DIR with the given Meson options and runs its tests: meson_tests NAME DIR OPTIONS -- ARGS
+meson_tests() {
+  local name=$1 dir=$2 options=()
+  shift 2
+  while [ "$1" != -- ]; do
+    options+=("$1")
+    shift
+  done
+  shift
+  echo "== $name: building in $dir"
+  if [ ! -e "$dir/build.ninja" ]; then
+    rm -rf "$dir"
+    quietly meson setup "$dir" "${options[@]}" || { count "$name: configure" 0 1 0 && return; }
+  fi
+  quietly ninja -C "$dir" || { count "$name: build" 0 1 0 && return; }
+  echo "== $name: testing ($((SECONDS - began)) s after the start)"
+  rm -f "$dir"/meson-logs/testlog*.json
+  meson test -C "$dir" --no-rebuild --num-processes "$jobs" "$@" >"$results/log" 2>&1
+  local status=$?
+  grep -E '^ *[0-9]+/[0-9]+ ' "$results/log"
+  tests/tally.py --name "$name" --status $status "$dir"/meson-logs/testlog*.json \
+    >>"$results/counts"
+}
+
+quietly packaging/build-deps.sh || { echo "0 passed, 1 failed" && exit 1; }
+
+[ $plain = yes ] && meson_tests plain "$build_dir" -- --no-suite rdma
+for sanitizer in $sanitizers; do
+  case $sanitizer in
+    address) dir=$build_dir-asan options=("-Db_sanitize=address,undefined") ;;
+    thread) dir=$build_dir-tsan options=(-Db_sanitize=thread) ;;
+  esac
+  meson_tests "$sanitizer sanitizer" "$dir" "${options[@]}" -Db_lundef=false -Doptimization=1 -- \
+    --suite unit --suite property
+done
+
+if [ $rdma = no ]; then
+  echo "== soft-RoCE machine: skipped (--no-rdma)"
+  count "soft-RoCE machine" 0 0 1
+elif [ $rdma = yes ] && [ -x tests/rdma/run.sh ]; then
+  echo "== soft-RoCE machine ($((SECONDS - began)) s after the start)"
+  arguments=()
+  [ $tier = full ] && arguments=(--full)
+  tests/rdma/run.sh "${arguments[@]}" 2>&1 | tee "$results/rdma"
+  tests/tally.py --name "soft-RoCE machine" --status "${PIPESTATUS[0]}" --lines "$results/rdma" \
+    >>"$results/counts"
+fi
+
+echo "== results after $((SECONDS - began)) s"
+tests/tally.py --sum "$results/counts"
