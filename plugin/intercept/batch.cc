@@ -7,7 +7,7 @@
 
 namespace railyard::intercept {
 
-void Batch::use_stream(CUstream stream) {
+void Batch::use_stream(cudaStream_t stream) {
   if (std::find(streams.begin(), streams.end(), stream) == streams.end()) {
     streams.insert(streams.begin(), stream);
   }

@@ -6,9 +6,6 @@
 #include <memory>
 #include <vector>
 
-#include <cuda.h>
-#include <nccl.h>
-
 #include "comm/manager.h"
 #include "exchange/engine.h"
 
@@ -20,9 +17,9 @@ struct Batch {
   ncclComm_t handle = nullptr;
   std::shared_ptr<comm::Communicator> communicator;
   exchange::Exchange exchange;
-  std::vector<CUstream> streams;  ///< last seen first: NCCL launches there, and so do we
+  std::vector<cudaStream_t> streams;  ///< last seen first: NCCL launches there, and so do we
 
-  void use_stream(CUstream stream);
+  void use_stream(cudaStream_t stream);
 };
 
 /// Whether messages to oneself pair up; NCCL's rule, and all that can be checked before a launch.

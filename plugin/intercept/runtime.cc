@@ -10,7 +10,7 @@ namespace {
 class RealEngineCalls final : public EngineCalls {
  public:
   Status launch(exchange::Engine& engine, const exchange::Exchange& exchange,
-                std::span<const CUstream> streams) const override {
+                std::span<const cudaStream_t> streams) const override {
     return engine.launch(exchange, streams);
   }
   Status error(const exchange::Engine& engine) const override { return engine.error(); }

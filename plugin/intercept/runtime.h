@@ -5,8 +5,6 @@
 
 #include <span>
 
-#include <cuda.h>
-
 #include "base/status.h"
 #include "comm/manager.h"
 #include "exchange/engine.h"
@@ -21,7 +19,7 @@ class EngineCalls {
  public:
   virtual ~EngineCalls() = default;
   virtual Status launch(exchange::Engine& engine, const exchange::Exchange& exchange,
-                        std::span<const CUstream> streams) const = 0;
+                        std::span<const cudaStream_t> streams) const = 0;
   virtual Status error(const exchange::Engine& engine) const = 0;
   virtual Status farewell(exchange::Engine& engine) const = 0;
   virtual void abort(exchange::Engine& engine) const = 0;
