@@ -6,6 +6,8 @@
 #include <memory>
 #include <vector>
 
+#include <nccl.h>
+
 #include "comm/manager.h"
 #include "exchange/engine.h"
 
