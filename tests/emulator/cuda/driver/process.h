@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The life of the driver in this process: not initialised, in use, and out of service once the
+// process exits or in a child that was forked from a process which used it.
+#pragma once
+
+#include <cuda.h>
+
+namespace railyard::emulator {
+
+/// cuInit.
+CUresult initialize();
+/// CUDA_SUCCESS while the driver may be used, else why not.
+CUresult usable();
+/// Exit handlers have begun to run.
+bool exiting();
+
+}  // namespace railyard::emulator
