@@ -36,6 +36,8 @@ Incoming::Proof Incoming::prove(const Token& secret, Token* opener) {
 }
 
 Incoming::Outcome Incoming::read(const Delivery& to, bool* moved) {
+  // Closed since the cell began: its landing slot may already be somebody else's.
+  if (payload_ && to.link != payload_->link) return Outcome::kRefused;
   uint64_t taken = 0;
   while (taken < kReadBudget) {
     bool filled = false, ended = false;
@@ -89,8 +91,7 @@ size_t Incoming::receive(bool* filled, bool* ended) {
 std::optional<Incoming::Outcome> Incoming::deliver(const Delivery& to) {
   while (true) {
     if (payload_) {
-      // Closed since the cell began: its landing slot may already be somebody else's.
-      if (to.link != payload_->link) return Outcome::kRefused;
+      if (to.link != payload_->link) return Outcome::kRefused;  // by what a callback did
       take_buffered();
       if (payload_->left > 0) return std::nullopt;
       const Payload done = *std::exchange(payload_, std::nullopt);

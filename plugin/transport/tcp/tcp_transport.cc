@@ -23,7 +23,7 @@ using tcp::Outgoing;
 using tcp::Peer;
 using tcp::Source;
 
-constexpr auto kDoubt = std::chrono::seconds(5);
+constexpr auto kDoubt = std::chrono::seconds(2);
 
 /// Nothing is freed while an event of it may be in hand: what ends goes to `graveyard_` until the
 /// end of progress().
