@@ -43,7 +43,9 @@ class ExchangeBlock {
     while (look()) {
       const uint32_t count = state_.ready_count < kMaxReady ? state_.ready_count : kMaxReady;
       for (uint32_t i = 0; i < count; ++i) move(state_.ready[i]);
-      if (count == 0 && leader()) port::wait(table_.doorbell, state_.seen);
+      if (count == 0 && leader() && state_.remaining != 0) {
+        port::wait(table_.doorbell, state_.seen);
+      }
     }
     finish();
   }
@@ -124,7 +126,7 @@ class ExchangeBlock {
         is_send(i) ? table_.send[flow.peer].credit + slot : table_.recv[flow.peer].arrival + slot;
     const uint64_t value = port::load_acquire(word);
     if (value == kPoison) {
-      port::exchange(broken, 1);
+      break_flow(broken);
       report(Fault::kPeerFailed, i, 0, 0);
       return drop(i);
     }
@@ -192,6 +194,7 @@ class ExchangeBlock {
                message.bytes);
         give_up(work_.flows[i].peer, flow);
       }
+      port::barrier();  // everyone has read the lane before it is dropped
       return false;
     }
     port::copy(message.buffer + offset, cell + sizeof(CellHeader), bytes);
@@ -211,9 +214,16 @@ class ExchangeBlock {
     return true;
   }
 
+  /// Makes all blocks drop the flow, those that sleep too. False: somebody did so before.
+  RY_DEVICE bool break_flow(uint32_t* broken) {
+    if (port::exchange(broken, 1) != 0) return false;
+    port::notify(table_.doorbell);
+    return true;
+  }
+
   /// Tells the source that nobody will pull from this flow again, so that it does not wait.
   RY_DEVICE void give_up(uint32_t peer, const RecvFlow& flow) {
-    if (port::exchange(table_.recv_broken + peer, 1) != 0) return;
+    if (!break_flow(table_.recv_broken + peer)) return;
     if (flow.peer_credit == nullptr) return push(*flow.release, flow.ring_slot | kBrokenFlow, 0);
     for (uint32_t slot = 0; slot < table_.slots; ++slot) {
       port::store_release(flow.peer_credit + slot, kPoison);
