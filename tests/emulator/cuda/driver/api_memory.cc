@@ -171,6 +171,19 @@ CUresult cuMemGetAddressRange(CUdeviceptr* base, size_t* bytes, CUdeviceptr addr
   });
 }
 
+// Memory goes to other processes by VMM handles only.
+CUresult cuIpcGetMemHandle(CUipcMemHandle*, CUdeviceptr) {
+  return with_context([](Context&) { return CUDA_ERROR_NOT_SUPPORTED; });
+}
+
+CUresult cuIpcOpenMemHandle(CUdeviceptr*, CUipcMemHandle, unsigned) {
+  return with_context([](Context&) { return CUDA_ERROR_NOT_SUPPORTED; });
+}
+
+CUresult cuIpcCloseMemHandle(CUdeviceptr) {
+  return with_context([](Context&) { return CUDA_ERROR_NOT_SUPPORTED; });
+}
+
 // No dma-buf leaves an emulated GPU.
 CUresult cuMemGetHandleForAddressRange(void*, CUdeviceptr, size_t, CUmemRangeHandleType,
                                        unsigned long long) {
