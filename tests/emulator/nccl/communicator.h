@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One rank of a communicator: creation, launching of work into streams, and the ways it ends.
+//
+// Work runs as a host function in the caller's stream, in stream order; the communicator's own
+// works follow each other whatever their streams. A communicator is used by one thread at a time,
+// but abort(), async_error() and running work may come from any.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "bootstrap.h"
+#include "collective.h"
+#include "device.h"
+#include "fabric.h"
+#include "task.h"
+
+namespace railyard::emulator {
+
+class Communicator;
+
+/// All tasks of a group on one communicator.
+struct Batch {
+  std::shared_ptr<Communicator> communicator;
+  std::vector<CUstream> streams;  ///< in the order in which they were first seen
+  std::vector<Task> collectives;
+  std::vector<Task> points;
+};
+
+class Communicator : public std::enable_shared_from_this<Communicator> {
+ public:
+  Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  ncclResult_t set_device(int device) { return device_.open(device); }
+  void set_rank(int rank, int ranks) {
+    rank_ = rank;
+    ranks_ = ranks;
+  }
+  /// Joins the other ranks of `id`. REQUIRES: set_device() and set_rank().
+  ncclResult_t create(const ncclUniqueId& id);
+  /// Takes part in a split of `parent`; `*child` stays null for NCCL_SPLIT_NOCOLOR.
+  static ncclResult_t split(Communicator& parent, int color, int order,
+                            std::shared_ptr<Communicator>* child);
+
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+  int device() const { return device_.number(); }
+  /// Alike on all ranks.
+  uint64_t hash() const;
+  /// ncclSuccess, or why the communicator is of no more use.
+  ncclResult_t state() const { return state_.load(); }
+  /// ncclSuccess if operations may be enqueued, else what the call is to return.
+  ncclResult_t check_usable() const;
+
+  ncclResult_t add_operation(const Operation& operation, ncclDataType_t type, ncclRedOp_t* op);
+  ncclResult_t remove_operation(ncclRedOp_t op);
+  /// What `op` means for data of `type`.
+  ncclResult_t find_operation(ncclRedOp_t op, ncclDataType_t type, Operation* operation) const;
+
+  /// Refuses what can be seen to be wrong before anything is launched.
+  ncclResult_t check_batch(const Batch& batch) const;
+  ncclResult_t launch(Batch batch);
+
+  ncclResult_t finalize();
+  ncclResult_t destroy();
+  ncclResult_t abort();
+
+ private:
+  struct Work;
+
+  ncclResult_t join(std::vector<Record> table, int rank);
+  ncclResult_t check_table(const std::vector<Record>& table) const;
+  ncclResult_t gather(const void* own, uint64_t bytes, void* all);
+  static void run_in_stream(void* work);
+  ncclResult_t execute(const Work& work);
+  void finish_work();
+  bool enter();
+  void leave();
+  ncclResult_t order_before(const Batch& batch, bool capturing);
+  ncclResult_t order_after(const Batch& batch, bool capturing);
+  ncclResult_t give_up(ncclResult_t reason);
+  void wait_until_idle();
+  void close();
+  void write_statistics();
+
+  Device device_;
+  Fabric fabric_;
+  int rank_ = -1;
+  int ranks_ = 0;
+  UniqueFd cancel_;  ///< readable once aborted
+  std::atomic<bool> aborted_{false};
+  std::atomic<ncclResult_t> state_{ncclSuccess};
+  bool finalized_ = false;
+
+  std::mutex mutex_;  ///< guards what follows
+  std::condition_variable changed_;
+  bool closed_ = false;
+  bool joined_ = false;
+  int inside_ = 0;       ///< threads that use the fabric
+  int outstanding_ = 0;  ///< works launched and not done
+
+  std::mutex kernel_;  ///< held by the work that runs; guards traffic_
+  Traffic traffic_;
+  std::mutex control_;  ///< held by whoever uses the control channel
+
+  CUstream last_stream_ = nullptr;
+  bool launched_ = false;
+  CUevent last_ = nullptr;  ///< end of the last work outside of captures
+  CUevent fork_ = nullptr;
+
+  struct NamedOperation {
+    Operation operation;
+    ncclDataType_t type;
+  };
+  std::map<int, NamedOperation> operations_;
+  int next_operation_ = ncclNumOps;
+};
+
+}  // namespace railyard::emulator
