@@ -97,7 +97,8 @@ class Transport {
   /// open. `name` says who that is in messages ("rank 5 on node b"). Each open() is matched by one
   /// close(). Nothing is sent before the first post.
   virtual Result<LinkId> open(const Address& peer, const std::string& name) = 0;
-  /// The last close() of a link sends what was posted, then closes it.
+  /// The last close() of a link sends what was posted, then a goodbye; busy() until then. To the
+  /// peer that is no error, unless it posts a cell afterwards: then its link goes down.
   virtual void close(LinkId link) = 0;
 
   /// Queues a cell. The staging range must stay untouched until a credit for it has come back.

@@ -41,7 +41,7 @@ struct TransportKind {
 inline void PrintTo(const TransportKind& kind, std::ostream* out) { *out << kind.name; }
 
 inline constexpr uint32_t kSlots = 4;  ///< of each pair, in each direction
-inline constexpr uint64_t kSlotBytes = 64 << 10;
+inline constexpr uint64_t kSlotBytes = 16 << 10;
 inline constexpr std::chrono::seconds kPatience(60);
 
 inline uint64_t seed_of_run() {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/socket.h"
@@ -24,6 +25,7 @@ class Doorman {
                                                const Key& key);
 
   const net::SocketAddress& address() const { return listener_.address; }
+  bool has_callers() const { return !callers_.empty(); }
 
   /// Somebody is at the door.
   void open_door();

@@ -69,45 +69,4 @@ Status completion_failure(const std::string& peer, const Nic& nic, const NicReco
       local ? "; a link-local GID reaches no further than its own subnet (NCCL_IB_GID_INDEX)" : "");
 }
 
-std::string event_meaning(const Library& library, const std::string& device,
-                          const ibv_async_event& event, bool* link_lost) {
-  *link_lost = false;
-  const std::string head = device + ": " + library.event_type_str(event.event_type) + ": ";
-  const auto port = [&] { return "port " + std::to_string(event.element.port_num); };
-  switch (event.event_type) {
-    case IBV_EVENT_PORT_ERR:
-      return head + port() +
-             " went down; transfers wait and fail when their retries are used up. "
-             "Check cable, switch and interface";
-    case IBV_EVENT_PORT_ACTIVE:
-      return head + port() + " is up";
-    case IBV_EVENT_GID_CHANGE:
-      return head + "addresses of " + port() +
-             " changed; links made before keep the old ones and "
-             "fail if those are gone";
-    case IBV_EVENT_LID_CHANGE:
-    case IBV_EVENT_SM_CHANGE:
-    case IBV_EVENT_PKEY_CHANGE:
-    case IBV_EVENT_CLIENT_REREGISTER:
-      return head + "the subnet manager changed " + port() + "; links made before may fail";
-    case IBV_EVENT_DEVICE_FATAL:
-      *link_lost = true;
-      return head + "the device is out of order; all its links are lost. See the kernel's log";
-    case IBV_EVENT_CQ_ERR:
-      *link_lost = true;
-      return head + "a completion queue overflowed, which must not happen: please report this";
-    case IBV_EVENT_SRQ_ERR:
-      *link_lost = true;
-      return head + "the receive queue failed; all links of the device are lost";
-    case IBV_EVENT_QP_FATAL:
-    case IBV_EVENT_QP_REQ_ERR:
-    case IBV_EVENT_QP_ACCESS_ERR:
-    case IBV_EVENT_PATH_MIG_ERR:
-      *link_lost = true;
-      return head + "a queue pair failed; its link is lost. See the kernel's log on both nodes";
-    default:
-      return head + "no harm is known to come of it";
-  }
-}
-
 }  // namespace railyard::verbs

@@ -17,8 +17,5 @@ Status lost(const std::string& peer, const Status& why);
 /// A completion with an error on a queue pair from `nic` to `peer`'s `peer_nic`.
 Status completion_failure(const std::string& peer, const Nic& nic, const NicRecord& peer_nic,
                           const ibv_wc& completion);
-/// What an event of a device means; `link` is set if links of it are lost.
-std::string event_meaning(const Library& library, const std::string& device,
-                          const ibv_async_event& event, bool* link_lost);
 
 }  // namespace railyard::verbs

@@ -33,6 +33,7 @@ struct Home {
   transport::Area staging, landing;
   transport::Counters counters;
   uint64_t unsent = 0;  ///< cells and credits not yet handed to a NIC
+  int64_t leaving = 0;  ///< closed links whose last sends are not yet acknowledged
   std::vector<std::unordered_map<uint32_t, Route>> routes;  ///< by NIC, by queue pair number
   std::vector<transport::LinkId> downs;                     ///< links whose failure is unreported
 };

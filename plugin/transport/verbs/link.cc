@@ -30,6 +30,7 @@ Link::~Link() {
   if (line_.open()) line_.flush();
   drop_line();
   release_pairs();
+  set_leaving(false);
 }
 
 // ---- posting ------------------------------------------------------------------------------------
@@ -54,7 +55,7 @@ void Link::post_credit(uint32_t tag) {
 
 void Link::post(const Work& work) {
   if (phase_ == Phase::kDown || closed()) return;
-  if (phase_ == Phase::kUp && queue_.empty() && write(work)) return;
+  if (phase_ == Phase::kUp && !ending() && queue_.empty() && write(work)) return;
   if (phase_ == Phase::kDown) return;  // by write()
   queue_.push_back(work);
   ++home_.unsent;
@@ -63,14 +64,13 @@ void Link::post(const Work& work) {
 
 bool Link::flush() {
   bool moved = false;
-  while (phase_ == Phase::kUp && !queue_.empty()) {
-    const Work work = queue_.front();
-    if (!write(work)) break;
+  while (phase_ == Phase::kUp && !bye_ && !queue_.empty()) {
+    if (!write(queue_.front())) break;
     queue_.pop_front();
     --home_.unsent;
     moved = true;
   }
-  if (closed() && phase_ == Phase::kUp) leave_if_done();
+  if (ending()) end_if_done();
   return moved;
 }
 
@@ -143,6 +143,7 @@ void Link::release_pairs() {
   next_pair_ = 0;
   sent_ = received_ = 0;
   bye_.reset();
+  bye_sent_ = false;
 }
 
 Introduction Link::introduce() const {
@@ -177,6 +178,7 @@ Status Link::connect_pairs(const Introduction& peer) {
 
 void Link::dial() {
   if (Status status = make_pairs(); !status.ok()) return fail(status);
+  if (to_itself()) return connect_to_itself();
   Result<UniqueFd> fd = net::start_connect(peer_.socket);
   if (!fd.ok()) return fail(unreachable(name_, fd.status()));
   line_ = Line(fd.take());
@@ -185,6 +187,11 @@ void Link::dial() {
   const Status watched =
       home_.waiter->watch(line_.fd(), EPOLLOUT, Watch::kLink, static_cast<uint32_t>(id_));
   if (!watched.ok()) fail(watched);
+}
+
+void Link::connect_to_itself() {
+  if (Status status = connect_pairs(introduce()); !status.ok()) return fail(status);
+  come_up();
 }
 
 void Link::finish_dialling() {
@@ -198,7 +205,7 @@ void Link::finish_dialling() {
 }
 
 bool Link::may_accept() const {
-  if (closed()) return false;
+  if (gone_) return false;
   return phase_ == Phase::kIdle || phase_ == Phase::kExpecting || (dialling() && yields_to_peer());
 }
 
@@ -206,8 +213,7 @@ void Link::accept(Line line, const Introduction& hello) {
   drop_line();
   line_ = std::move(line);
   phase_ = Phase::kAccepting;
-  peer_left_ = false;
-  deadline_.reset();
+  if (!closed()) deadline_.reset();
   home_.waiter->change(line_.fd(), EPOLLIN, Watch::kLink, static_cast<uint32_t>(id_));
   Status status = make_pairs();
   if (status.ok()) status = connect_pairs(hello);
@@ -278,9 +284,9 @@ void Link::on_frame(const wire::Bytes& frame) {
       return set_deadline(home_.options.connect_timeout_ms);
     case Frame::kBye: {
       const uint64_t writes = in.u64();
-      if (phase_ != Phase::kUp && phase_ != Phase::kLeaving) break;
+      if (phase_ != Phase::kUp) break;
       bye_ = writes;
-      return part_if_all_seen();
+      return end_if_done();
     }
     case Frame::kBroken: {
       const std::string why = in.text();
@@ -296,22 +302,18 @@ void Link::on_frame(const wire::Bytes& frame) {
 
 void Link::on_line_lost(const Status& why) {
   switch (phase_) {
-    case Phase::kLeaving:
-      gone_ = true;
-      return drop_line();
     case Phase::kAccepting:
       // The peer closed its link, or died, before it used the connection.
-      become_idle();
-      if (!queue_.empty()) dial();
-      return;
+      return become_idle();
     case Phase::kDialing:
     case Phase::kGreeting:
       return fail(unreachable(name_, why));
     default:
-      if (!bye_) return fail(lost(name_, why));
-      // It left in good order; its last writes are still to be seen.
+      if (!bye_ && !bye_sent_) return fail(lost(name_, why));
+      // It left in good order; its last writes may still have to be seen.
       drop_line();
-      return part_if_all_seen();
+      if (!bye_) gone_ = true;
+      return end_if_done();
   }
 }
 
@@ -332,16 +334,25 @@ void Link::on_alarm(Clock::time_point now) {
 
 void Link::close() {
   if (references_ == 0 || --references_ > 0) return;
-  switch (phase_) {
-    case Phase::kIdle:
-    case Phase::kDown:
-      gone_ = true;
-      return;
-    default:
-      set_deadline(kLingerMs);
-      if (phase_ == Phase::kUp) return leave_if_done();
-      if (queue_.empty()) gone_ = true;
+  const bool unused = phase_ != Phase::kUp && queue_.empty();
+  if (unused || phase_ == Phase::kDown) {
+    gone_ = true;
+    return;
   }
+  set_leaving(true);
+  set_deadline(kLingerMs);
+  end_if_done();
+}
+
+void Link::refuse() {
+  line_.send(encode_text(Frame::kBroken, "the link is closed at this end"));
+  gone_ = true;
+}
+
+void Link::set_leaving(bool leaving) {
+  if (leaving == leaving_) return;
+  leaving_ = leaving;
+  home_.leaving += leaving ? 1 : -1;
 }
 
 bool Link::all_sent() {
@@ -362,34 +373,36 @@ bool Link::all_sent() {
   return done;
 }
 
-void Link::leave_if_done() {
-  if (!queue_.empty() || !all_sent() || phase_ != Phase::kUp) return;
-  phase_ = Phase::kLeaving;
-  line_.send(encode_bye(sent_));
-  watch_line();
-  part_if_all_seen();
-}
-
-void Link::part_if_all_seen() {
-  if (!bye_) return;
-  if (closed()) {
-    // What the peer still sends is for nobody.
-    if (phase_ == Phase::kUp) line_.send(encode_bye(sent_));
+void Link::end_if_done() {
+  if (phase_ != Phase::kUp || gone_) return;
+  // A peer that has left takes nothing more; what is queued waits for it to come back.
+  if (!bye_ && !queue_.empty()) return;
+  if (!all_sent() || phase_ != Phase::kUp) return;
+  if (to_itself()) {
     gone_ = true;
-    return;
+  } else if (!std::exchange(bye_sent_, true)) {
+    line_.send(encode_bye(sent_));
+    watch_line();
   }
-  if (received_ < *bye_) return;
-  line_.send(encode_bye(sent_));
+  set_leaving(false);
+  if (!bye_ || received_ < *bye_) return;
   peer_left_ = true;
   become_idle();
-  drop_queue();
 }
 
 void Link::become_idle() {
   drop_line();
   release_pairs();
   phase_ = Phase::kIdle;
-  if (closed()) gone_ = true;
+  if (closed()) {
+    gone_ = true;
+    return;
+  }
+  // Credits alone are for nobody if the peer has closed; a cell must reach it or fail.
+  const bool cells =
+      std::any_of(queue_.begin(), queue_.end(), [](const Work& work) { return !work.credit; });
+  if (!cells) return drop_queue();
+  dial();
 }
 
 void Link::drop_queue() {
@@ -399,12 +412,12 @@ void Link::drop_queue() {
 
 void Link::on_write_received() {
   ++received_;
-  if (bye_ && !gone_) part_if_all_seen();
+  if (bye_) end_if_done();
 }
 
 void Link::on_send_done(size_t pair, uint64_t wr_id) {
   pairs_[pair]->completed(wr_id);
-  if (closed() && phase_ == Phase::kUp) leave_if_done();
+  if (ending()) end_if_done();
 }
 
 void Link::on_error(size_t pair, const ibv_wc& completion) {

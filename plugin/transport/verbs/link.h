@@ -2,23 +2,24 @@
 //
 // One link: what is posted to it, the queue pairs that carry it, and the line beside them.
 //
-//            first post                 connected            Welcome
-//   kIdle ---------------> kDialing -----------> kGreeting -----------> kUp
-//     |                                             |  Yield              ^
-//     |  Hello of the peer                          v                     |
-//     +--------------------------> kAccepting <- kExpecting               |
-//                                      |          Ready                   |
-//                                      +----------------------------------+
-//   kUp -- last close, all sent --> kLeaving -- peer's Bye --> gone
-//   kUp -- peer's Bye, all its writes seen --> kIdle (the peer may come back)
-//   any -- failure --> kDown
+//            first post            connected             Welcome
+//   kIdle ---------------> kDialing ---------> kGreeting -----------> kUp
+//     |                                           | Yield              ^
+//     | Hello of the peer                         v                    |
+//     +----------------------> kAccepting <-- kExpecting               |
+//                                   |              Ready               |
+//                                   +----------------------------------+
 //
-// Nothing is deduced from the order in which line and queue pairs deliver: a Bye says how many
-// writes were sent, and queue pairs live until that many have come in.
+// Its end: a side that closes, or hears the peer's Bye, sends what is under way, then its own Bye,
+// and lets go of the queue pairs when it has seen all the writes that the peer's Bye counts. The
+// side that did not close is then kIdle: the peer may come back. Nothing is deduced from the order
+// in which line and queue pairs deliver.
 //
-// When a link goes down its queue pairs are destroyed first: from then on no write of the peer can
+// When a link fails its queue pairs are destroyed first: from then on no write of the peer can
 // reach landing memory and no send reads staging memory. The peer learns it over the line and does
 // the same.
+//
+// A link to the carrier itself has queue pairs that end where they begin, and no line.
 #pragma once
 
 #include <cstdint>
@@ -67,6 +68,8 @@ class Link {
   bool yields_to_peer() const { return peer_.identity < home_.self.identity; }
   bool dialling() const { return phase_ == Phase::kDialing || phase_ == Phase::kGreeting; }
   void accept(Line line, const Introduction& hello);
+  /// The peer wrote to a link that is closed at this end, and for which there is no other.
+  void refuse();
 
   /// The line is readable or writable.
   void on_line();
@@ -77,16 +80,7 @@ class Link {
   void fail(Status why);
 
  private:
-  enum class Phase : uint8_t {
-    kIdle,
-    kDialing,
-    kGreeting,
-    kExpecting,
-    kAccepting,
-    kUp,
-    kLeaving,
-    kDown
-  };
+  enum class Phase : uint8_t { kIdle, kDialing, kGreeting, kExpecting, kAccepting, kUp, kDown };
   struct Work {
     transport::Cell cell;
     bool credit = false;
@@ -110,11 +104,15 @@ class Link {
   void on_line_lost(const Status& why);
   void come_up();
 
-  void leave_if_done();
+  bool to_itself() const { return peer_.identity == home_.self.identity; }
+  void connect_to_itself();
+  /// Whether the queue pairs are on their way out.
+  bool ending() const { return closed() || bye_; }
+  void end_if_done();
   /// Posts what makes unnoticed sends show; true when none is under way.
   bool all_sent();
-  void part_if_all_seen();
   void become_idle();
+  void set_leaving(bool leaving);
   void drop_queue();
 
   Home& home_;
@@ -124,6 +122,7 @@ class Link {
   uint32_t references_ = 1;
   Phase phase_ = Phase::kIdle;
   bool gone_ = false;
+  bool leaving_ = false;    ///< closed, and its Bye is not yet sent
   bool peer_left_ = false;  ///< the peer has closed its end and has not come back
   Status failure_;
 
@@ -137,6 +136,7 @@ class Link {
   uint64_t landing_address_ = 0, landing_bytes_ = 0;
   uint64_t sent_ = 0, received_ = 0;  ///< writes on these queue pairs
   std::optional<uint64_t> bye_;       ///< writes the peer says it has sent
+  bool bye_sent_ = false;
 };
 
 }  // namespace railyard::verbs

@@ -48,7 +48,7 @@ class Restraint {
 
   bool fast() const { return Clock::now() - since_ < kFastCall * kEnough; }
 
-  bool armed_ = false;
+  bool armed_ = true;
   bool spinning_ = false;  ///< the last calls in vain came fast
   uint32_t calls_ = 0;     ///< in vain, one after the other
   uint32_t patience_ = 0;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "transport/verbs/device_events.h"
 #include "transport/verbs/doorman.h"
 #include "transport/verbs/failure.h"
 #include "transport/verbs/flusher.h"
@@ -53,12 +54,14 @@ class VerbsTransport final : public Transport {
   void post_credit(LinkId link, uint32_t tag) override;
   bool progress(Receiver& receiver) override;
   int event_fd() const override { return home_.waiter->fd(); }
-  bool busy() const override { return home_.unsent > 0; }
+  bool busy() const override { return home_.unsent > 0 || home_.leaving > 0; }
   Counters counters() const override { return home_.counters; }
 
  private:
   Link* find(LinkId link);
   Link* open_link_of(const Identity& peer);
+  /// That, or a closed one that still has to connect to send its last.
+  Link* answering_link_of(const Identity& peer);
   bool flush_needed() const;
 
   bool poll_nics(Receiver& receiver);
@@ -69,8 +72,6 @@ class VerbsTransport final : public Transport {
   void deliver(LinkId link, uint32_t tag, Receiver& receiver);
   bool send_waiting();
   bool look_around();
-  void read_device_events(size_t index);
-  void fail_all_of(size_t nic, const std::string& why);
   void admit_callers();
   bool report_downs(Receiver& receiver);
   void sweep();
@@ -146,6 +147,7 @@ Status VerbsTransport::listen(const Area& staging, const Area& landing) {
     const auto which = static_cast<uint32_t>(i);
     if (status.ok())
       status = home_.waiter->watch(nic.channel_fd(), EPOLLIN, Watch::kCompletions, which);
+    if (status.ok()) status = nic.arm();
     if (status.ok()) status = home_.waiter->watch(nic.async_fd(), EPOLLIN, Watch::kDevice, which);
     if (!status.ok()) return status;
     if (!flush_needed()) continue;
@@ -159,7 +161,6 @@ Status VerbsTransport::listen(const Area& staging, const Area& landing) {
   doorman_ = doorman.take();
   home_.self.socket = doorman_->address();
   address_ = home_.self.encode();
-  home_.waiter->ring();
   return Status();
 }
 
@@ -173,6 +174,13 @@ Link* VerbsTransport::find(LinkId id) {
 Link* VerbsTransport::open_link_of(const Identity& peer) {
   const auto found = by_peer_.find(peer);
   return found == by_peer_.end() ? nullptr : find(found->second);
+}
+
+Link* VerbsTransport::answering_link_of(const Identity& peer) {
+  if (Link* link = open_link_of(peer)) return link;
+  for (const auto& [id, link] : links_)
+    if (link->closed() && link->peer() == peer && link->may_accept()) return link.get();
+  return nullptr;
 }
 
 Result<LinkId> VerbsTransport::open(const Address& peer, const std::string& name) {
@@ -190,8 +198,7 @@ Result<LinkId> VerbsTransport::open(const Address& peer, const std::string& name
   links_[id] = std::make_unique<Link>(home_, id, *endpoint, name);
   by_peer_[endpoint->identity] = id;
   known_.insert(endpoint->identity);
-  // The peer may be waiting for this.
-  home_.waiter->ring();
+  if (doorman_->has_callers()) home_.waiter->ring();
   return id;
 }
 
@@ -241,7 +248,8 @@ bool VerbsTransport::poll_nic(size_t index, Receiver& receiver) {
   for (int round = 0; round < kPollRounds; ++round) {
     const int found = nic.poll(completions);
     if (found < 0) {
-      fail_all_of(index, nic.record().name + ": its completion queue cannot be read");
+      verbs::fail_links_of(home_, index,
+                           nic.record().name + ": its completion queue cannot be read");
       return true;
     }
     for (int i = 0; i < found; ++i) take(index, completions[static_cast<size_t>(i)], receiver);
@@ -251,7 +259,7 @@ bool VerbsTransport::poll_nic(size_t index, Receiver& receiver) {
   }
   if (flushers_.empty()) return moved;
   if (const Status status = flushers_[index]->pump(); !status.ok())
-    fail_all_of(index, status.message());
+    verbs::fail_links_of(home_, index, status.message());
   return moved;
 }
 
@@ -276,26 +284,30 @@ void VerbsTransport::take(size_t nic, const ibv_wc& completion, Receiver& receiv
 }
 
 void VerbsTransport::take_write(size_t nic, Link& link, uint32_t immediate, Receiver& receiver) {
-  const LinkId id = link.id();
   const uint32_t tag = immediate & ~kCreditBit;
   const bool credit = (immediate & kCreditBit) != 0;
-  if (link.closed()) {
+  // What a peer wrote before it knew that its link was closed here is for the one opened since.
+  const Link* target = link.closed() ? open_link_of(link.peer()) : &link;
+  if (target == nullptr) {
     home_.counters.cells_dropped += credit ? 0 : 1;
+    if (!credit) link.refuse();
   } else if (credit) {
     ++home_.counters.credits_received;
-    receiver.on_credit(id, tag);
+    receiver.on_credit(target->id(), tag);
   } else if (flushers_.empty()) {
-    deliver(id, tag, receiver);
+    deliver(target->id(), tag, receiver);
   } else {
-    flushers_[nic]->add({id, tag});
+    flushers_[nic]->add({target->id(), tag});
   }
   link.on_write_received();
 }
 
 void VerbsTransport::take_flush(size_t nic, const ibv_wc& completion, Receiver& receiver) {
   if (completion.status != IBV_WC_SUCCESS)
-    return fail_all_of(nic, home_.nics[nic]->record().name + ": reading landing memory failed: " +
-                                home_.library->wc_status_str(completion.status));
+    return verbs::fail_links_of(
+        home_, nic,
+        home_.nics[nic]->record().name +
+            ": reading landing memory failed: " + home_.library->wc_status_str(completion.status));
   for (const Flusher::Arrived& cell : flushers_[nic]->completed(completion.wr_id)) {
     const Link* link = find(cell.link);
     if (link != nullptr && !link->closed() && !link->down()) deliver(cell.link, cell.tag, receiver);
@@ -333,7 +345,7 @@ bool VerbsTransport::look_around() {
         home_.nics[which]->take_events();
         break;
       case Watch::kDevice:
-        read_device_events(which);
+        verbs::read_device_events(home_, which);
         break;
       case Watch::kListener:
         doorman_->open_door();
@@ -358,7 +370,7 @@ bool VerbsTransport::look_around() {
 
 void VerbsTransport::admit_callers() {
   doorman_->for_each_caller([this](const verbs::Introduction& hello, verbs::Line& line) {
-    Link* link = open_link_of(hello.identity);
+    Link* link = answering_link_of(hello.identity);
     if (link == nullptr) {
       if (known_.count(hello.identity) == 0) return;  // it is going to be opened
       line.send(verbs::encode_text(verbs::Frame::kBroken, "the link is closed at this end"));
@@ -371,42 +383,6 @@ void VerbsTransport::admit_callers() {
       doorman_->dismiss(line);
     }  // else an earlier connection has yet to end
   });
-}
-
-void VerbsTransport::read_device_events(size_t index) {
-  ibv_async_event event{};
-  while (home_.library->get_async_event(home_.nics[index]->context(), &event) == 0) {
-    bool lost = false;
-    const std::string what =
-        verbs::event_meaning(*home_.library, home_.nics[index]->record().name, event, &lost);
-    const bool one_pair =
-        event.event_type == IBV_EVENT_QP_FATAL || event.event_type == IBV_EVENT_QP_REQ_ERR ||
-        event.event_type == IBV_EVENT_QP_ACCESS_ERR || event.event_type == IBV_EVENT_PATH_MIG_ERR;
-    Link* link = nullptr;
-    if (one_pair) {
-      const auto route = home_.routes[index].find(event.element.qp->qp_num);
-      if (route != home_.routes[index].end()) link = route->second.link;
-    }
-    // Before the link goes: destroying a queue pair waits for this.
-    home_.library->ack_async_event(&event);
-    const bool harmless = event.event_type == IBV_EVENT_PORT_ACTIVE ||
-                          event.event_type == IBV_EVENT_COMM_EST ||
-                          event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED ||
-                          event.event_type == IBV_EVENT_SQ_DRAINED;
-    if (harmless) {
-      log::info("verbs: %s", what.c_str());
-    } else {
-      log::warn("verbs: %s", what.c_str());
-    }
-    if (link != nullptr) link->fail(Status(Code::kRemoteError, what));
-    if (lost && !one_pair) fail_all_of(index, what);
-  }
-}
-
-void VerbsTransport::fail_all_of(size_t nic, const std::string& why) {
-  std::set<Link*> lost;
-  for (const auto& [number, route] : home_.routes[nic]) lost.insert(route.link);
-  for (Link* link : lost) link->fail(Status(Code::kSystemError, why));
 }
 
 bool VerbsTransport::report_downs(Receiver& receiver) {
@@ -443,7 +419,8 @@ bool VerbsTransport::restrain(Receiver& receiver, bool moved) {
   for (size_t i = 0; i < home_.nics.size(); ++i) {
     Nic& nic = *home_.nics[i];
     if (nic.armed()) continue;
-    if (const Status status = nic.arm(); !status.ok()) fail_all_of(i, status.message());
+    if (const Status status = nic.arm(); !status.ok())
+      verbs::fail_links_of(home_, i, status.message());
     // What completed before it was armed makes no event.
     found |= poll_nic(i, receiver);
   }
