@@ -32,7 +32,7 @@ constexpr std::array kParameters = {
     [](Config& c, Value v) { c.rails = std::move(v.numbers); }},
   Parameter{"RAILYARD_BUFFER_MB", Type::kNumber, "64", "", 1, 65536,
     "MiB of memory each GPU gives to messages on their way out, and as much again to those on "
-    "their way in.",
+    "their way in. Must be equal on all ranks.",
     "256",
     [](Config& c, Value v) { c.buffer_mb = v.number; }},
   Parameter{"RAILYARD_CTAS", Type::kNumber, "4", "", 1, 64,
@@ -44,6 +44,10 @@ constexpr std::array kParameters = {
     "NCCL.",
     "60",
     [](Config& c, Value v) { c.join_s = v.number; }},
+  Parameter{"RAILYARD_QPS", Type::kNumber, "1", "", 1, 64,
+    "Queue pairs to each other node and NIC, with verbs. Must be equal on all ranks.",
+    "2",
+    [](Config& c, Value v) { c.queue_pairs = v.number; }},
   Parameter{"RAILYARD_HOSTID", Type::kTextList, "", "", 0, 0,
     "Identity of this node instead of NCCL_HOSTID or host name and boot id. With commas: one for "
     "each CUDA device, to try several nodes inside one process.",
@@ -101,6 +105,7 @@ std::optional<Value> read_value(const Parameter& parameter, const std::string& t
       });
       if (found == choices.end()) return std::nullopt;
       value.number = static_cast<uint32_t>(found - choices.begin());
+      value.text = *found;
       return value;
     }
     case Type::kNumber: {
@@ -179,6 +184,7 @@ Result<Config> parse_config(const Environment& environment) {
     const auto set = environment.find(parameter.name);
     const bool given = set != environment.end() && !set->second.empty();
     const std::string text = given ? set->second : parameter.default_text;
+    config.values[parameter.name] = text;
     if (text.empty()) continue;
     std::optional<Value> value = read_value(parameter, text);
     if (!value) {
@@ -186,6 +192,7 @@ Result<Config> parse_config(const Environment& environment) {
                            parameter.name, text.c_str(), parameter.accepted().c_str(),
                            default_for_people(parameter).c_str());
     }
+    if (parameter.type == Type::kChoice) config.values[parameter.name] = value->text;
     parameter.store(config, std::move(*value));
   }
   return config;

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,12 +24,14 @@ enum class CommsMode : uint8_t { kAuto, kAll, kOff };
 
 /// Read once, never changed.
 struct Config {
+  std::map<std::string, std::string> values;  ///< every parameter as text, defaults included
   TransportKind transport = TransportKind::kAuto;
   CommsMode comms = CommsMode::kAuto;
   std::vector<int> rails;  ///< by CUDA device; one entry: for all; empty: not set
   uint32_t buffer_mb = 0;
   uint32_t ctas = 0;
   uint32_t join_s = 0;
+  uint32_t queue_pairs = 0;
   std::vector<std::string> host_ids;  ///< by CUDA device; one entry: for all; empty: not set
   log::Level debug = log::Level::kWarn;
   std::string debug_file;  ///< a file template
@@ -52,7 +55,7 @@ struct Parameter {
     uint32_t number = 0;  ///< kNumber, and the position in `choices` of a kChoice
     std::vector<int> numbers;
     std::vector<std::string> texts;
-    std::string text;
+    std::string text;  ///< kText, and the spelling of `choices` of a kChoice
   };
   void (*store)(Config& config, Value value);
 

@@ -74,6 +74,11 @@ std::string NcclEnv::text(const std::string& name) const {
   return found == values_.end() ? "" : found->second;
 }
 
+const char* NcclEnv::find(const std::string& name) const {
+  const auto found = values_.find(name);
+  return found == values_.end() ? nullptr : found->second.c_str();
+}
+
 int64_t NcclEnv::number(const std::string& name, int64_t otherwise) const {
   const std::string value = text(name);
   if (value.empty()) return otherwise;

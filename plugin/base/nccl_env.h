@@ -25,6 +25,8 @@ class NcclEnv {
 
   /// Empty where unset: NCCL does not tell these apart either.
   std::string text(const std::string& name) const;
+  /// Null where unset; valid as long as this is.
+  const char* find(const std::string& name) const;
   /// As NCCL reads numbers: decimal, 0x… or octal, what follows is ignored; `otherwise` if unset or
   /// out of range. Text that is no number yields 0.
   int64_t number(const std::string& name, int64_t otherwise) const;

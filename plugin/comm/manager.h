@@ -6,11 +6,11 @@
 // The one Manager is made at the first call that needs it and never destroyed. Thread-safe.
 #pragma once
 
-#include <nccl.h>
-
 #include <cstdint>
 #include <memory>
 #include <string>
+
+#include <nccl.h>
 
 #include "base/status.h"
 #include "exchange/engine.h"
@@ -43,8 +43,10 @@ class Communicator {
   virtual exchange::Engine* engine() = 0;
   /// Says goodbye, writes statistics and frees; REQUIRES: no other thread uses the communicator.
   virtual void destroy() = 0;
-  /// As destroy() for a communicator given up: waits for nobody.
-  virtual void abort() = 0;
+  /// Ends waiting kernels and a destroy() under way at once, and fails all that comes later, but
+  /// frees nothing: other threads may be using the communicator. Its statistics are written and its
+  /// memory freed when the last of them lets go of it.
+  virtual void stop() = 0;
 };
 
 class Manager {
@@ -64,8 +66,7 @@ class Manager {
   /// Null: the parent was not joined.
   virtual std::shared_ptr<Joining> join_split(ncclComm_t parent, int color, int key) = 0;
 
-  /// Ties the outcome of a join to NCCL's handle once NCCL has made it. Ranks that NCCL reports
-  /// (`rank`, `ranks`) must agree with the join's, else the communicator is aborted and left alone.
+  /// Ties the outcome of a join to NCCL's handle once NCCL has made it.
   virtual void bind(ncclComm_t handle, std::shared_ptr<Communicator> communicator) = 0;
   /// Null for communicators railyard has no part in.
   virtual std::shared_ptr<Communicator> find(ncclComm_t handle) = 0;

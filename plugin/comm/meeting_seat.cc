@@ -81,7 +81,15 @@ Result<std::vector<wire::Bytes>> MeetingSeat::round(std::span<const std::byte> p
     return std::move(answer->parts);
   }
   failed_for_all_ = answer.has_value();
+  if (answer) absent_ = answer->ranks;
   return failure_of(answer.value_or(Answer{}), rank_);
+}
+
+int MeetingSeat::lowest_present() const {
+  if (!failed_for_all_) return rank_;
+  uint32_t lowest = 0;
+  while (std::count(absent_.begin(), absent_.end(), lowest) != 0) ++lowest;
+  return static_cast<int>(lowest);
 }
 
 }  // namespace railyard::comm

@@ -27,6 +27,8 @@ class MeetingSeat {
   /// missing or lost; the meeting is over then, for all ranks.
   Result<std::vector<wire::Bytes>> round(std::span<const std::byte> part, net::Deadline deadline);
 
+  /// After a failure: the lowest rank that is neither missing nor lost, as far as this one knows.
+  int lowest_present() const;
   /// Whether the last failure was the server's answer, which all ranks get alike; otherwise this
   /// rank alone does not know how the round ended.
   bool failed_for_all() const { return failed_for_all_; }
@@ -35,6 +37,7 @@ class MeetingSeat {
   UniqueFd fd_;
   int rank_ = 0, ranks_ = 0;
   bool failed_for_all_ = false;
+  std::vector<uint32_t> absent_;
 };
 
 }  // namespace railyard::comm

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a rank says of its GPU.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+
+#include "base/status.h"
+#include "device/driver.h"
+
+namespace railyard::comm {
+
+struct GpuFacts {
+  int ordinal = 0, count = 1;  ///< which of the CUDA devices of this process
+  std::string pci;
+  std::array<std::byte, 16> uuid{};
+  bool nvlink = false;  ///< to another GPU of the node
+  std::string fabric;   ///< NVLink clique that may span hosts; empty: none
+  bool dmabuf = false;  ///< the driver exports its memory as dma-bufs
+  int compute = 0;      ///< compute capability, 90 for sm_90
+};
+
+/// Of the GPU that `context` belongs to.
+Result<GpuFacts> inspect_gpu(const device::Driver& driver, CUcontext context);
+
+/// The calling thread's context; where it has none yet, the primary context of device 0, as a
+/// program that never chose a device would get. That context then stays for the life of the
+/// process.
+Result<CUcontext> context_of_caller(const device::Driver& driver);
+
+}  // namespace railyard::comm

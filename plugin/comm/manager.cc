@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/manager.h"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
+
+#include "base/file_template.h"
+#include "base/log.h"
+#include "comm/communicator.h"
+#include "comm/gpu_facts.h"
+#include "comm/join.h"
+#include "comm/make_manager.h"
+#include "comm/process.h"
+#include "comm/service_thread.h"
+
+namespace railyard::comm {
+namespace {
+
+constexpr size_t kMarkOffset = sizeof(ncclUniqueId) - kMarkBytes;
+
+/// Shared by the caller and the thread that joins.
+class ThreadedJoining final : public Joining {
+ public:
+  std::shared_ptr<Communicator> wait() override {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return done_; });
+    return outcome_;
+  }
+  bool done() const override {
+    const std::lock_guard lock(mutex_);
+    return done_;
+  }
+  void conclude(std::shared_ptr<Communicator> outcome) {
+    const std::lock_guard lock(mutex_);
+    outcome_ = std::move(outcome);
+    done_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;
+  std::shared_ptr<Communicator> outcome_;
+};
+
+class RealManager final : public Manager {
+ public:
+  RealManager(Config config, NcclEnv nccl) : process_(std::move(config), std::move(nccl)) {}
+
+  bool enabled() const override { return process_.config().comms != CommsMode::kOff; }
+  void mark(ncclUniqueId* id) override;
+  std::shared_ptr<Joining> join(const ncclUniqueId& id, int ranks, int rank) override;
+  std::shared_ptr<Joining> join_split(ncclComm_t parent, int color, int key) override;
+  void bind(ncclComm_t handle, std::shared_ptr<Communicator> communicator) override;
+  std::shared_ptr<Communicator> find(ncclComm_t handle) override;
+  std::shared_ptr<Communicator> unbind(ncclComm_t handle) override;
+
+ private:
+  static CUcontext caller_context();
+  static std::shared_ptr<Joining> start(std::function<std::shared_ptr<JoinedCommunicator>()> body);
+
+  Process process_;
+  std::atomic<bool> any_bound_{false};  ///< false: find() has nothing to look for
+  std::shared_mutex mutex_;             ///< guards communicators_
+  std::unordered_map<ncclComm_t, std::shared_ptr<JoinedCommunicator>> communicators_;
+};
+
+/// For processes in which railyard is off.
+class IdleManager final : public Manager {
+ public:
+  bool enabled() const override { return false; }
+  void mark(ncclUniqueId*) override {}
+  std::shared_ptr<Joining> join(const ncclUniqueId&, int, int) override { return nullptr; }
+  std::shared_ptr<Joining> join_split(ncclComm_t, int, int) override { return nullptr; }
+  void bind(ncclComm_t, std::shared_ptr<Communicator>) override {}
+  std::shared_ptr<Communicator> find(ncclComm_t) override { return nullptr; }
+  std::shared_ptr<Communicator> unbind(ncclComm_t) override { return nullptr; }
+};
+
+std::span<std::byte> mark_of(ncclUniqueId& id) {
+  return std::as_writable_bytes(std::span(id.internal)).subspan(kMarkOffset);
+}
+
+void RealManager::mark(ncclUniqueId* id) {
+  if (id == nullptr) return;
+  if (!process_.nccl().text("NCCL_COMM_ID").empty()) {
+    log::warn(
+        "NCCL_COMM_ID is set: unique ids carry no meeting point, all communicators stay with "
+        "NCCL");
+    return;
+  }
+  const std::span<std::byte> end = mark_of(*id);
+  if (std::any_of(end.begin(), end.end(), [](std::byte b) { return b != std::byte{0}; })) {
+    log::warn(
+        "this NCCL uses the end of its unique ids itself: communicators made from them stay "
+        "with NCCL");
+    return;
+  }
+  const auto point = process_.new_meeting();
+  if (!point.ok()) {
+    log::warn("no meeting point, communicators stay with NCCL: %s",
+              point.status().message().c_str());
+    return;
+  }
+  const auto bytes = encode_mark(*point);
+  std::copy(bytes.begin(), bytes.end(), end.begin());
+}
+
+/// Null, with a log line from the join, where there is none.
+CUcontext RealManager::caller_context() {
+  const auto driver = device::Driver::get();
+  if (!driver.ok()) return nullptr;
+  const auto context = context_of_caller(**driver);
+  if (!context.ok()) log::info("no CUDA context: %s", context.status().message().c_str());
+  return context.ok() ? *context : nullptr;
+}
+
+std::shared_ptr<Joining> RealManager::start(
+    std::function<std::shared_ptr<JoinedCommunicator>()> body) {
+  auto joining = std::make_shared<ThreadedJoining>();
+  auto thread = start_service_thread(
+      "railyard-join", [joining, body = std::move(body)] { joining->conclude(body()); });
+  if (!thread.ok()) {
+    log::warn("the communicator stays with NCCL: %s", thread.status().message().c_str());
+    return nullptr;
+  }
+  // The process may end while a rank still waits for others; nothing it uses is ever destroyed.
+  thread->detach();
+  return joining;
+}
+
+std::shared_ptr<Joining> RealManager::join(const ncclUniqueId& id, int ranks, int rank) {
+  if (ranks < 2) return nullptr;
+  ncclUniqueId copy = id;
+  const auto mark = decode_mark(mark_of(copy));
+  if (!mark) {
+    (rank <= 1 ? log::warn : log::info)(
+        "rank %d of %d: the communicator stays with NCCL: its unique id has no mark, so railyard "
+        "is not loaded in the process that made it (or NCCL_COMM_ID is set there)",
+        rank, ranks);
+    return nullptr;
+  }
+  if (!mark->point) {
+    log::warn(
+        "rank %d of %d: the communicator stays with NCCL: its unique id was made by a "
+        "railyard of protocol version %u, this one has version %u: install the same on all "
+        "nodes",
+        rank, ranks, mark->version, kProtocolVersion);
+    return nullptr;
+  }
+  return start([this, context = caller_context(), point = *mark->point, rank, ranks] {
+    return comm::join({process_, context, point, rank, ranks});
+  });
+}
+
+std::shared_ptr<Joining> RealManager::join_split(ncclComm_t parent, int color, int key) {
+  std::shared_ptr<JoinedCommunicator> joined;
+  {
+    const std::shared_lock lock(mutex_);
+    const auto found = communicators_.find(parent);
+    if (found == communicators_.end()) return nullptr;
+    joined = found->second;
+  }
+  return start([this, identity = joined->identity(), point = joined->next_child(), color, key] {
+    return comm::join_split({process_, identity.context, point, identity.rank, identity.ranks},
+                            color, key);
+  });
+}
+
+void RealManager::bind(ncclComm_t handle, std::shared_ptr<Communicator> communicator) {
+  // All communicators come from joins, so they are of one class.
+  auto joined = std::static_pointer_cast<JoinedCommunicator>(std::move(communicator));
+  if (joined == nullptr) return;
+  const std::unique_lock lock(mutex_);
+  communicators_[handle] = std::move(joined);
+  any_bound_.store(true, std::memory_order_release);
+}
+
+std::shared_ptr<Communicator> RealManager::find(ncclComm_t handle) {
+  if (!any_bound_.load(std::memory_order_acquire)) return nullptr;
+  const std::shared_lock lock(mutex_);
+  const auto found = communicators_.find(handle);
+  return found == communicators_.end() ? nullptr : found->second;
+}
+
+std::shared_ptr<Communicator> RealManager::unbind(ncclComm_t handle) {
+  if (!any_bound_.load(std::memory_order_acquire)) return nullptr;
+  const std::unique_lock lock(mutex_);
+  const auto found = communicators_.find(handle);
+  if (found == communicators_.end()) return nullptr;
+  std::shared_ptr<Communicator> communicator = std::move(found->second);
+  communicators_.erase(found);
+  return communicator;
+}
+
+}  // namespace
+
+Manager& make_manager(const Environment& environment) {
+  const Result<Config> config = parse_config(environment);
+  if (!config.ok()) {
+    log::warn("%s; railyard stays off", config.status().message().c_str());
+    return *new IdleManager;
+  }
+  const std::string file = expand_file_template(config->debug_file, file_template_values());
+  log::configure(config->debug, file.c_str());
+  for (const std::string& sentence : unknown_parameters(environment)) {
+    log::warn("%s", sentence.c_str());
+  }
+  if (config->comms == CommsMode::kOff) return *new IdleManager;
+  return *new RealManager(*config, NcclEnv::load(environment));
+}
+
+Manager& Manager::instance() {
+  static Manager& manager = make_manager(process_environment());
+  return manager;
+}
+
+}  // namespace railyard::comm

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/stats.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/file_template.h"
+#include "base/log.h"
+#include "base/unique_fd.h"
+#include "comm/communicator.h"
+
+namespace railyard::comm {
+
+std::string statistics_line(const Identity& identity, const std::string& transport,
+                            const exchange::Statistics& statistics) {
+  std::string line = "{\"transport\": \"" + transport + "\"";
+  const auto add = [&line](const char* name, uint64_t value) {
+    line += std::string(", \"") + name + "\": " + std::to_string(value);
+  };
+  const kernels::Traffic& traffic = statistics.traffic;
+  add("rank", static_cast<uint64_t>(identity.rank));
+  add("ranks", static_cast<uint64_t>(identity.ranks));
+  add("nodes", static_cast<uint64_t>(identity.nodes));
+  add("exchanges", statistics.exchanges);
+  add("phase1_bytes", traffic.phase1_bytes);
+  add("phase1_messages", traffic.phase1_messages);
+  add("phase2_bytes", traffic.phase2_bytes);
+  add("phase2_messages", traffic.phase2_messages);
+  add("local_bytes", traffic.local_bytes);
+  add("local_messages", traffic.local_messages);
+  add("self_bytes", traffic.self_bytes);
+  add("self_messages", traffic.self_messages);
+  return line + "}\n";
+}
+
+void write_statistics(const Identity& identity, const std::string& transport,
+                      const exchange::Statistics& statistics) {
+  if (identity.stats_file.empty()) return;
+  FileTemplateValues values = file_template_values();
+  values.rank = identity.rank;
+  const std::string path = expand_file_template(identity.stats_file, values);
+  const std::string line = statistics_line(identity, transport, statistics);
+  const UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  if (!file.valid() ||
+      write(file.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
+    log::warn("cannot write statistics to %s: %s (RAILYARD_STATS)", path.c_str(),
+              std::strerror(errno));
+  }
+}
+
+}  // namespace railyard::comm
