@@ -68,21 +68,17 @@ ncclResult_t Life::destroy(ncclComm_t comm) {
 
 ncclResult_t Life::abort(ncclComm_t comm) {
   runtime_.outstanding.forget(comm);
-  const auto communicator = runtime_.manager.unbind(comm);
   // Kernels leave first: what NCCL waits for may be queued behind them.
-  if (communicator != nullptr && communicator->engine() != nullptr) {
-    runtime_.engines.abort(*communicator->engine());
-  }
-  const ncclResult_t result = group_.note(forward(runtime_.nccl.ncclCommAbort, comm));
-  if (communicator != nullptr) communicator->abort();
-  return result;
+  const auto communicator = runtime_.manager.unbind(comm);
+  if (communicator != nullptr) communicator->stop();
+  return group_.note(forward(runtime_.nccl.ncclCommAbort, comm));
 }
 
 ncclResult_t Life::revoke(ncclComm_t comm, int flags) {
   const ncclResult_t result = group_.note(forward(runtime_.nccl.ncclCommRevoke, comm, flags));
   if (result != ncclSuccess && result != ncclInProgress) return result;
   // From here on NCCL refuses messages itself; they must find their way there.
-  if (const auto communicator = runtime_.manager.unbind(comm)) communicator->abort();
+  if (const auto communicator = runtime_.manager.unbind(comm)) communicator->stop();
   return result;
 }
 

@@ -22,11 +22,7 @@ void bind(Runtime& runtime, const Creation& creation) {
   std::shared_ptr<comm::Communicator> communicator = creation.joining->wait();
   if (communicator == nullptr) return;
   const ncclComm_t handle = creation.handle != nullptr ? creation.handle : *creation.target;
-  if (handle == nullptr) {
-    communicator->abort();
-    return;
-  }
-  runtime.manager.bind(handle, std::move(communicator));
+  if (handle != nullptr) runtime.manager.bind(handle, std::move(communicator));
 }
 
 }  // namespace
@@ -139,7 +135,7 @@ void Outstanding::forget(ncclComm_t handle) {
 
 void Outstanding::abandon(std::shared_ptr<comm::Joining> joining) {
   // Its outcome may be long in coming, and the caller must learn of NCCL's failure now: what the
-  // join yields is freed when the next one is given up.
+  // join yields is let go when the next one is given up.
   std::vector<std::shared_ptr<comm::Joining>> over;
   {
     const std::lock_guard lock(mutex_);
@@ -148,9 +144,6 @@ void Outstanding::abandon(std::shared_ptr<comm::Joining> joining) {
                                              [](const auto& one) { return !one->done(); });
     std::move(first, abandoned_.end(), std::back_inserter(over));
     abandoned_.erase(first, abandoned_.end());
-  }
-  for (const auto& one : over) {
-    if (const auto communicator = one->wait()) communicator->abort();
   }
 }
 

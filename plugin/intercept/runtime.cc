@@ -15,7 +15,6 @@ class RealEngineCalls final : public EngineCalls {
   }
   Status error(const exchange::Engine& engine) const override { return engine.error(); }
   Status farewell(exchange::Engine& engine) const override { return engine.farewell(); }
-  void abort(exchange::Engine& engine) const override { engine.abort(); }
 };
 
 }  // namespace

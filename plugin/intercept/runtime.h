@@ -22,7 +22,6 @@ class EngineCalls {
                         std::span<const cudaStream_t> streams) const = 0;
   virtual Status error(const exchange::Engine& engine) const = 0;
   virtual Status farewell(exchange::Engine& engine) const = 0;
-  virtual void abort(exchange::Engine& engine) const = 0;
 };
 
 /// Thread-safe. No lock is ever held while NCCL, a join or an engine may wait.

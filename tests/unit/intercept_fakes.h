@@ -119,6 +119,9 @@ class FakeCommunicator final : public comm::Communicator {
  public:
   FakeCommunicator(std::string label, uint64_t order, bool taken_over = true)
       : label_(std::move(label)), order_(order), taken_over_(taken_over) {}
+  ~FakeCommunicator() override {
+    if (!destroyed_) happened("freed " + label_);
+  }
   int rank() const override { return 1; }
   int ranks() const override { return 4; }
   uint64_t order() const override { return order_; }
@@ -126,8 +129,11 @@ class FakeCommunicator final : public comm::Communicator {
   exchange::Engine* engine() override {
     return taken_over_ ? reinterpret_cast<exchange::Engine*>(this) : nullptr;
   }
-  void destroy() override { happened("destroyed " + label_); }
-  void abort() override { happened("freed " + label_); }
+  void destroy() override {
+    destroyed_ = true;
+    happened("destroyed " + label_);
+  }
+  void stop() override { happened("stopped " + label_); }
 
   const std::string& label() const { return label_; }
   Status error, launch_result;
@@ -136,6 +142,7 @@ class FakeCommunicator final : public comm::Communicator {
   std::string label_;
   uint64_t order_;
   bool taken_over_;
+  bool destroyed_ = false;
 };
 
 struct Launch {
@@ -160,7 +167,6 @@ class FakeEngines final : public EngineCalls {
     happened("farewell " + of(engine).label());
     return of(engine).error;
   }
-  void abort(exchange::Engine& engine) const override { happened("aborted " + of(engine).label()); }
   mutable std::vector<Launch> launches;
 };
 
@@ -168,7 +174,7 @@ class FakeJoining final : public comm::Joining {
  public:
   std::shared_ptr<comm::Communicator> wait() override {
     happened("joined");
-    return communicator;
+    return std::exchange(communicator, nullptr);
   }
   bool done() const override { return finished; }
   std::shared_ptr<FakeCommunicator> communicator;
@@ -181,11 +187,11 @@ class FakeManager final : public comm::Manager {
   void mark(ncclUniqueId*) override { happened("mark"); }
   std::shared_ptr<comm::Joining> join(const ncclUniqueId&, int, int) override {
     happened("join");
-    return next;
+    return std::exchange(next, nullptr);
   }
   std::shared_ptr<comm::Joining> join_split(ncclComm_t parent, int, int) override {
     happened("join split of " + name(parent));
-    return next;
+    return std::exchange(next, nullptr);
   }
   void bind(ncclComm_t comm, std::shared_ptr<comm::Communicator> communicator) override {
     happened("bind " + name(comm));
