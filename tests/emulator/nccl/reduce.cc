@@ -51,6 +51,7 @@ uint32_t narrow(Format f, float value) {
   uint32_t sign = std::signbit(value) ? sign_bit(f) : 0;
   if (std::isnan(value)) return sign | nan(f);
   float magnitude = std::fabs(value);
+  if (magnitude == 0) return sign;
   int exponent = 0;
   std::frexp(magnitude, &exponent);  // magnitude < 2^exponent
   // Below the smallest normal number the distance between neighbours no longer shrinks.
