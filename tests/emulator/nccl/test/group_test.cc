@@ -162,27 +162,6 @@ TEST(Group, OrdersWorksAcrossStreams) {
   });
 }
 
-TEST(Group, ReplaysCapturedWork) {
-  World(3).run([](Rank& rank) {
-    Buffer<int> send(3);
-    Buffer<int> receive(3);
-    CUgraph graph;
-    CUgraphExec executable;
-    ASSERT_CUDA(::cuStreamBeginCapture(rank.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-    ASSERT_NCCL(ncclAlltoAll(send.data(), receive.data(), 1, ncclInt32, rank.comm, rank.stream));
-    ASSERT_CUDA(::cuStreamEndCapture(rank.stream, &graph));
-    ASSERT_CUDA(::cuGraphInstantiate(&executable, graph, 0));
-    for (int round = 0; round < 3; ++round) {
-      std::fill(send.begin(), send.end(), 10 * round + rank.rank);
-      ASSERT_CUDA(::cuGraphLaunch(executable, rank.stream));
-      rank.synchronize();
-      for (int i = 0; i < 3; ++i) EXPECT_EQ(receive[static_cast<size_t>(i)], 10 * round + i);
-    }
-    ASSERT_CUDA(::cuGraphExecDestroy(executable));
-    ASSERT_CUDA(::cuGraphDestroy(graph));
-  });
-}
-
 /// One thread, several devices: nothing in a group may wait for what comes later in it.
 TEST(Group, OneThreadDrivesAllRanks) {
   constexpr int kRanks = 4;
@@ -223,11 +202,10 @@ TEST(Group, OneThreadDrivesAllRanks) {
     ASSERT_CUDA(::cuCtxSetCurrent(contexts[i]));
     ASSERT_CUDA(::cuStreamSynchronize(streams[i]));
     EXPECT_EQ(send[i][9], 0 + 1 + 2 + 3);
-    // The all-reduce came first, so the first block begins with its result.
-    EXPECT_EQ(receive[i][10], 0);
-    for (size_t j = kCount; j < receive[i].size(); ++j) {
-      if (j % kCount < 10) continue;
-      ASSERT_EQ(receive[i][j], static_cast<int>(j / kCount));
+    for (size_t j = 0; j < receive[i].size(); ++j) {
+      // The all-reduce came first: what rank 0 gets begins with its result.
+      bool reduced = i == 0 && j % kCount < 10;
+      ASSERT_EQ(receive[i][j], reduced ? 6 : static_cast<int>(j / kCount)) << i << " " << j;
     }
   }
   ASSERT_NCCL(ncclGroupStart());
