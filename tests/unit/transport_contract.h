@@ -110,9 +110,8 @@ class Carrier final : public Receiver {
     const uint32_t slot = flow.free[pick];
     flow.free.erase(flow.free.begin() + static_cast<std::ptrdiff_t>(pick));
     // Log-uniform, so that small ones come often and full ones too.
-    const uint64_t most = kSlotBytes >> (random_() % 12);
-    Head head{me, peer * kSlots + slot, flow.sent++, 0};
-    head.bytes = std::max<uint64_t>(sizeof head, most - random_() % 16);
+    const uint64_t most = (kSlotBytes - sizeof(Head)) >> (random_() % 11);
+    const Head head{me, peer * kSlots + slot, flow.sent++, sizeof(Head) + random_() % (most + 1)};
     const uint64_t offset = (peer * kSlots + slot) * kSlotBytes;
     std::memcpy(&staging[offset], &head, sizeof head);
     for (uint64_t i = sizeof head; i < head.bytes; ++i) {
