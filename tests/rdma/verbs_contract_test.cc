@@ -26,7 +26,7 @@ INSTANTIATE_TEST_SUITE_P(Verbs, TransportContract,
                          testing::Values(TransportKind{"plain", make_plain},
                                          TransportKind{"flushing", make_flushing},
                                          TransportKind{"wide", make_wide}),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& which) { return which.param.name; });
 
 }  // namespace
 }  // namespace railyard::transport

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 #include <random>
+#include <span>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -257,13 +258,14 @@ TEST(HandshakeTest, IntroductionComesBack) {
 TEST(HandshakeTest, DamagedBytesAreRefusedOrHarmless) {
   const wire::Bytes good = some_introduction().encode(Frame::kHello);
   for (size_t length = 1; length < good.size(); ++length) {
-    wire::Reader in(std::span(good).first(length));
+    const std::span<const std::byte> all = good;
+    wire::Reader in(all.first(length));
     in.u8();
     EXPECT_FALSE(Introduction::decode(in)) << length;
   }
   const wire::Bytes endpoint = some_endpoint().encode();
   for (size_t length = 0; length < endpoint.size(); ++length)
-    EXPECT_FALSE(Endpoint::decode(std::span(endpoint).first(length))) << length;
+    EXPECT_FALSE(Endpoint::decode(std::span<const std::byte>(endpoint).first(length))) << length;
   std::mt19937 random(20240601);
   for (int round = 0; round < 20000; ++round) {
     wire::Bytes bad = good;

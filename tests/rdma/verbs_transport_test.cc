@@ -2,6 +2,7 @@
 //
 // What is particular to the verbs transport, on soft-RoCE devices that a bridge joins: queue pairs
 // as the kernel counts them, queues that must not overrun, processes that die, cables that are cut.
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -21,6 +22,7 @@
 
 #include "base/log.h"
 #include "base/socket.h"
+#include "transport/verbs/handshake.h"
 #include "verbs_kind.h"
 
 namespace railyard::verbs {
