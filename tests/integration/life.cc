@@ -65,9 +65,10 @@ void mismatch(Job& job) {
     const ncclResult_t state = wait_for_error(comm);
     std::fprintf(stderr, "mismatch: %d: %s\n", static_cast<int>(state), ncclGetLastError(comm));
     const std::string text = ncclGetLastError(comm);
-    for (const std::string& word :
-         {std::string("1000"), std::string("2000"), "rank 0", "rank " + std::to_string(last)}) {
-      if (text.find(word) == std::string::npos) fail("the error does not name " + word);
+    const std::string receiver = "rank " + std::to_string(last);
+    for (const char* word : {"1000", "2000", "rank 0", receiver.c_str()}) {
+      if (text.find(word) == std::string::npos)
+        fail(std::string("the error does not name ") + word);
     }
     REQUIRE(ncclSend(buffer.data(), 1, ncclChar, 0, comm, stream) == state);
   }

@@ -28,8 +28,10 @@ def arguments():
     parser.add_argument("--log", action="append", default=[], help="text that must be on stderr")
     parser.add_argument("--timeout", type=int, default=90)
     parser.add_argument("scenario")
-    parser.add_argument("launch", nargs="*", help="further arguments of the launcher")
-    return parser.parse_args()
+    parser.add_argument("launch", nargs=argparse.REMAINDER, help="for the launcher, after --")
+    args = parser.parse_args()
+    args.launch = [argument for argument in args.launch if argument != "--"]
+    return args
 
 
 def total(path, counters):
