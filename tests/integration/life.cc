@@ -55,6 +55,7 @@ void creation_while_waiting(Job& job) {
 void mismatch(Job& job) {
   const ncclComm_t comm = job.create(0);
   const cudaStream_t stream = job.stream();
+  const ncclComm_t other = job.create(1);
   exchange_all(comm, stream, kCount, 1);
   const Buffer buffer(kCount);
   const int last = job.ranks - 1;
@@ -72,7 +73,10 @@ void mismatch(Job& job) {
     }
     REQUIRE(ncclSend(buffer.data(), 1, ncclChar, 0, comm, stream) == state);
   }
+  // Nobody gives up before the receiver knows; other communicators go on.
+  exchange_all(other, job.stream(), kCount, 2);
   REQUIRE(ncclCommAbort(comm));
+  REQUIRE(ncclCommDestroy(other));
 }
 
 /// A receive that nobody sends: the waiting thread is released by an abort from another.
