@@ -9,7 +9,7 @@
 
 #include <array>
 #include <cerrno>
-#include <future>
+#include <chrono>
 #include <utility>
 
 namespace railyard::exchange {
@@ -89,13 +89,16 @@ Status Carrier::attach(Channel& channel) {
 }
 
 void Carrier::detach(Channel& channel) {
+  const auto flushed = std::make_shared<std::promise<void>>();
   call([&] {
     for (const int life : channel.lives()) {
       if (lives_.erase(life) != 0) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, life, nullptr);
     }
     channels_.erase(channel.first_tag());
     channel.close(transport_);
+    flushed_.push_back(flushed);
   });
+  flushed->get_future().wait_for(std::chrono::milliseconds(kFlushLimitMs));
 }
 
 void Carrier::watch(int fd, uint64_t key) {
@@ -121,6 +124,10 @@ bool Carrier::serve() {
   bool moved = obey();
   for (const auto& [tag, channel] : channels_) moved |= channel->progress(transport_);
   moved |= transport_.progress(*this);
+  if (!flushed_.empty() && !transport_.busy()) {
+    for (const auto& flushed : flushed_) flushed->set_value();
+    flushed_.clear();
+  }
   return moved;
 }
 

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -40,9 +41,13 @@ class Carrier final : private transport::Receiver {
   void allow_spinning(bool allowed) { may_spin_.store(allowed, std::memory_order_relaxed); }
 
   /// Opens the channel's links and serves it until detach(). Both wait for the carrier's thread;
-  /// the channel stays the caller's.
+  /// the channel stays the caller's. detach() also waits until what was posted, others' credits
+  /// among it, is with the network: the process may exit next. A peer that does not read holds it
+  /// up for kFlushLimitMs at most.
   Status attach(Channel& channel);
   void detach(Channel& channel);
+
+  static constexpr int kFlushLimitMs = 5000;
 
  private:
   Carrier(transport::Transport& transport, bool kernel_rings);
@@ -72,8 +77,9 @@ class Carrier final : private transport::Receiver {
   std::map<transport::LinkId, Status> lost_links_;  ///< carrier's thread
 
   std::mutex mutex_;
-  std::vector<std::function<void()>> commands_;  ///< guarded by mutex_
-  bool stop_ = false;                            ///< carrier's thread
+  std::vector<std::function<void()>> commands_;               ///< guarded by mutex_
+  bool stop_ = false;                                         ///< carrier's thread
+  std::vector<std::shared_ptr<std::promise<void>>> flushed_;  ///< carrier's thread
   std::thread thread_;
 };
 
