@@ -66,7 +66,7 @@ TEST(VerbsRefusalTest, PortDown) {
   const Options options = options_for("rxe1");
   // The port notices a moment later.
   for (int i = 0; i < 1000 && transport::make_verbs(options).ok(); ++i) usleep(10000);
-  expect_refused(options, {"rxe1 port 1 (PORT_DOWN)", "bring a port up"});
+  expect_refused(options, {"rxe1 port 1 (down)", "bring a port up"});
   ASSERT_EQ(std::system("ip link set p1 up"), 0);
   for (int i = 0; i < 1000 && !transport::make_verbs(options).ok(); ++i) usleep(10000);
   EXPECT_TRUE(transport::make_verbs(options).ok());
