@@ -46,7 +46,7 @@ def arguments():
 
 
 def random_cluster(rng, max_ranks):
-    """The node of every rank: two to four nodes of unequal size where the ranks allow it."""
+    """The node of every rank: two to four nodes, mostly of unequal size."""
     ranks = rng.randint(2, max_ranks)
     nodes = rng.randint(2, min(4, ranks))
     node_of = list(range(nodes)) + [rng.randrange(nodes) for _ in range(ranks - nodes)]
@@ -61,6 +61,10 @@ def random_cluster(rng, max_ranks):
 
 def job_environment(rng, args):
     environment = {
+        # In sanitizer builds: any finding fails the job; a preloaded library comes before them.
+        "ASAN_OPTIONS": "verify_asan_link_order=0",
+        "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
+        "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
         "EMULATOR_MULTIPROCESSORS": "4",
         "EMULATOR_BLOCK_THREADS": rng.choice(["1", "4"]),
     }
@@ -102,8 +106,7 @@ def expected_traffic(report, node_of, args):
                 add(own, "phase1", size, count)
                 add(own, "phase2", size, count)
             else:
-                # To NCCL the threads of one process are one node.
-                same = args.threads or node_of[peer] == node_of[line["rank"]]
+                same = node_of[peer] == node_of[line["rank"]]
                 add(nccl, "p2p_intranode" if same else "p2p_internode", size, count)
     return nccl, own
 
@@ -135,8 +138,9 @@ def command(args, seed, exchanges, node_of, environment, report):
         program += ["--threads", str(len(node_of))]
         environment["EMULATOR_GPUS"] = str(len(node_of))
         environment["LD_LIBRARY_PATH"] = args.libraries
+        environment["EMULATOR_HOSTIDS"] = ",".join(f"node{node}" for node in node_of)
         if args.preload:
-            environment["RAILYARD_HOSTID"] = ",".join(f"node{node}" for node in node_of)
+            environment["RAILYARD_HOSTID"] = environment["EMULATOR_HOSTIDS"]
             environment["LD_PRELOAD"] = args.preload
         return ["env"] + [f"{k}={v}" for k, v in sorted(environment.items())] + program
     launch = [args.launcher, "--order", ",".join(map(str, node_of)), "--timeout", str(args.timeout)]
@@ -151,6 +155,8 @@ def run_job(args, seed, exchanges, folder):
     """Runs one job; returns a list of what is wrong with it."""
     rng = random.Random(seed)
     node_of = random_cluster(rng, args.max_ranks)
+    while args.preload and not taken_over(range(len(node_of)), node_of) and rng.random() < 0.9:
+        node_of = random_cluster(rng, args.max_ranks)  # else the library would have little to do
     environment = job_environment(rng, args)
     files = {name: os.path.join(folder, f"{seed}.{name}") for name in ("report", "nccl", "own")}
     environment["EMULATOR_NCCL_STATS"] = files["nccl"]
