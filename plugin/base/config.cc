@@ -214,7 +214,7 @@ std::vector<std::string> unknown_parameters(const Environment& environment) {
     }
     if (least == 0) continue;
     std::string sentence = name + " is set, but railyard has no such parameter";
-    if (nearest != nullptr && least <= 3)
+    if (nearest != nullptr && least <= std::max<size_t>(1, (name.size() - kPrefix.size()) / 3))
       sentence += std::string("; is ") + nearest->name + " meant?";
     sentences.push_back(std::move(sentence));
   }
