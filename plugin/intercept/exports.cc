@@ -5,6 +5,7 @@
 #include <exception>
 #include <functional>
 #include <type_traits>
+#include <utility>
 
 #include <nccl.h>
 
@@ -32,9 +33,19 @@ struct Session {
   Group group{runtime};
   Life life{runtime, group};
 
+  /// Destructors of the program may call NCCL when those of the thread have already run: then a
+  /// last session is made and never freed.
   static Session& current(const NcclLibrary& nccl) {
-    static thread_local Session session(Runtime::instance(nccl));
-    return session;
+    static thread_local Session* session = nullptr;
+    struct AtThreadEnd {
+      Session** mine;
+      ~AtThreadEnd() { delete std::exchange(*mine, nullptr); }
+    };
+    if (session == nullptr) {
+      session = new Session(Runtime::instance(nccl));
+      static thread_local const AtThreadEnd at_thread_end{&session};
+    }
+    return *session;
   }
 };
 

@@ -35,12 +35,12 @@ ncclResult_t LastError::set(const Status& status) {
 }
 
 const char* LastError::text(ncclComm_t comm) {
-  static thread_local std::string copy;
+  static thread_local char copy[1024];  // no destructor: programs may ask while they end
   const char* const nccls = text_of_nccl(comm);
   const std::lock_guard lock(mutex_);
   if (ours_.empty() || nccls_ != nccls) return nccls;
-  copy = ours_;
-  return copy.c_str();
+  copy[ours_.copy(copy, sizeof copy - 1)] = '\0';
+  return copy;
 }
 
 const char* LastError::text_of_nccl(ncclComm_t comm) const {

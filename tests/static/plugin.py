@@ -6,6 +6,7 @@
   plugin.py dependencies PLUGIN       it needs nothing but libc, and is never unloaded
   plugin.py inert PLUGIN PROBE        programs that never use NCCL do not notice it
   plugin.py absent PLUGIN PROBE       NCCL calls without any NCCL fail with one clear line
+  plugin.py local PLUGIN PROBE DIR    an NCCL loaded RTLD_LOCAL is found
   plugin.py errors PLUGIN PROGRAM NAME=DIR...
                                       NCCL's own errors come through unchanged; DIR holds a
                                       libnccl.so.2, a missing one is skipped
@@ -63,7 +64,7 @@ def inert(plugin, probe):
     with tempfile.TemporaryDirectory() as folder:
         log = os.path.join(folder, "log")
         settings = {"RAILYARD_DEBUG": "trace", "RAILYARD_DEBUG_FILE": log}
-        for command in (["/bin/ls", "-l", "/"], [probe]):
+        for command in (["/bin/ls", "-l", plugin], [probe]):
             plain, preloaded = run(command), run(command, plugin, **settings)
             for what in ("returncode", "stdout", "stderr"):
                 a, b = getattr(plain, what), getattr(preloaded, what)
@@ -78,6 +79,13 @@ def absent(plugin, probe):
     lines = done.stderr.splitlines()
     expect(len(lines) == 1 and "no NCCL library is loaded" in lines[0],
            f"expected one clear line, got {done.stderr!r}")
+
+
+def local(plugin, probe, folder):
+    done = run([probe, "libnccl.so.2", "ncclGroupEnd"], plugin, LD_LIBRARY_PATH=folder)
+    expect(done.stdout == "5\n", f"expected NCCL's ncclInvalidUsage, got {done}")
+    expect(run([probe, "libnccl.so.2", "ncclGroupEnd"], LD_LIBRARY_PATH=folder).stdout == "-1\n",
+           "the probe finds NCCL without the plugin: this proves nothing")
 
 
 def errors(plugin, program, *libraries):
@@ -99,5 +107,5 @@ def errors(plugin, program, *libraries):
 
 
 if __name__ == "__main__":
-    {f.__name__: f for f in (exports, dependencies, inert, absent, errors)}[sys.argv[1]](
+    {f.__name__: f for f in (exports, dependencies, inert, absent, local, errors)}[sys.argv[1]](
         *sys.argv[2:])

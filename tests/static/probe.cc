@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A program that knows nothing of NCCL and tells what its process holds: threads, descriptors,
-// libraries of GPUs. With names of functions as arguments it calls each, if somebody defines it,
-// and prints what it returned.
+// libraries of GPUs. With names as arguments it loads each library for itself alone, calls each
+// function, if somebody defines it for all, and prints what it returned.
 #include <dirent.h>
 #include <dlfcn.h>
 #include <link.h>
@@ -34,6 +34,10 @@ int print_if_foreign(dl_phdr_info* info, size_t, void*) {
 
 int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
+    if (std::strncmp(argv[i], "lib", 3) == 0) {
+      if (dlopen(argv[i], RTLD_NOW | RTLD_LOCAL) == nullptr) std::printf("%s\n", dlerror());
+      continue;
+    }
     auto* const function = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, argv[i]));
     std::printf("%d\n", function == nullptr ? -1 : function());
   }
