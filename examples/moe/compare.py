@@ -103,6 +103,8 @@ def complaints(result):
     if railyard["phase1_bytes"] == 0:
         yield ("railyard carried nothing between nodes; see its messages above, or run with "
                "RAILYARD_DEBUG=info")
+    elif railyard["phase1_bytes"] != result["plain"]["nccl_internode_p2p_bytes"]:
+        yield "railyard carried other bytes between nodes than NCCL did in the plain run"
 
 
 def main():

@@ -69,7 +69,9 @@ Parsed parse_options(int argc, char** argv, Options& options) {
       "rank.",
       "moe_train");
   app.add_option("--data", options.data, "Text files to learn from, read as bytes")->required();
-  app.option_defaults()->always_capture_default();
+  // What is given again replaces what came before.
+  app.option_defaults()->always_capture_default()->multi_option_policy(
+      CLI::MultiOptionPolicy::TakeLast);
   add_run_options(app, options);
   add_model_options(app, options.model);
   try {
