@@ -81,7 +81,10 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned flags) {
 CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void* data) {
   return with_stream(handle, [&](StreamObject& stream) -> CUresult {
     if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    stream.submit([function, data] { function(data); });
+    stream.submit([function, data] {
+      HostFunctionScope scope;
+      function(data);
+    });
     return CUDA_SUCCESS;
   });
 }
@@ -90,7 +93,10 @@ CUresult cuStreamAddCallback(CUstream handle, CUstreamCallback function, void* d
                              unsigned flags) {
   return with_stream(handle, [&](StreamObject& stream) -> CUresult {
     if (function == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
-    stream.submit([function, handle, data] { function(handle, CUDA_SUCCESS, data); });
+    stream.submit([function, handle, data] {
+      HostFunctionScope scope;
+      function(handle, CUDA_SUCCESS, data);
+    });
     return CUDA_SUCCESS;
   });
 }

@@ -16,6 +16,7 @@ enum class Phase { kNew, kReady, kForked, kExiting };
 
 std::atomic<Phase> phase{Phase::kNew};
 std::once_flag once;
+thread_local bool in_host_function = false;
 
 void start() {
   // Handlers run in reverse order, so this one comes before the destructors of everything that
@@ -34,6 +35,7 @@ CUresult initialize() {
 }
 
 CUresult usable() {
+  if (in_host_function) return CUDA_ERROR_NOT_PERMITTED;
   switch (phase.load()) {
     case Phase::kNew:
     case Phase::kForked:
@@ -47,5 +49,9 @@ CUresult usable() {
 }
 
 bool exiting() { return phase.load() == Phase::kExiting; }
+
+HostFunctionScope::HostFunctionScope() { in_host_function = true; }
+
+HostFunctionScope::~HostFunctionScope() { in_host_function = false; }
 
 }  // namespace railyard::emulator

@@ -15,4 +15,14 @@ CUresult usable();
 /// Exit handlers have begun to run.
 bool exiting();
 
+/// While it lives, the calling thread runs a host function, which must not call the driver:
+/// usable() is CUDA_ERROR_NOT_PERMITTED.
+class HostFunctionScope {
+ public:
+  HostFunctionScope();
+  ~HostFunctionScope();
+  HostFunctionScope(const HostFunctionScope&) = delete;
+  HostFunctionScope& operator=(const HostFunctionScope&) = delete;
+};
+
 }  // namespace railyard::emulator

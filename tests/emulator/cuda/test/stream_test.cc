@@ -309,6 +309,21 @@ TEST_F(StreamTest, Misuse) {
   EXPECT_NE(cuEventElapsedTime(&time, nullptr, nullptr), CUDA_SUCCESS);
 }
 
+// NVIDIA's driver may let it pass.
+TEST_F(StreamTest, EmulatedHostFunctionsMustNotCallTheDriver) {
+  OwnStream stream;
+  CUresult result = CUDA_SUCCESS;
+  EXPECT_CUDA(cuLaunchHostFunc(
+      stream,
+      [](void* out) {
+        CUcontext context = nullptr;
+        *static_cast<CUresult*>(out) = cuCtxGetCurrent(&context);
+      },
+      &result));
+  EXPECT_CUDA(cuStreamSynchronize(stream));
+  EXPECT_EQ(result, CUDA_ERROR_NOT_PERMITTED);
+}
+
 // NVIDIA's driver does not promise to survive what these do.
 TEST_F(StreamTest, EmulatedStaleHandles) {
   CUstream stream = nullptr;
