@@ -232,8 +232,9 @@ TEST_F(DeviceTest, AForkedChildCannotUseTheDriver) {
 /// Leaves with a stream that waits for what never comes, one that works, and one that is destroyed.
 TEST_F(DeviceTest, DISABLED_ExitBusy) {
   CUstream streams[3];
-  auto* gate = new Gate;
-  auto* buffer = new Buffer(1 << 20);
+  // Never destroyed, as their destructors would wait.
+  static Gate* const gate = new Gate;
+  static Buffer* const buffer = new Buffer(1 << 20);
   for (CUstream& stream : streams) ASSERT_CUDA(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
   gate->hold(streams[0]);
   gate->hold(streams[1]);
