@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "base/file_template.h"
+#include "base/fork.h"
 #include "base/log.h"
 #include "comm/communicator.h"
 #include "comm/gpu_facts.h"
@@ -51,7 +52,9 @@ class ThreadedJoining final : public Joining {
 
 class RealManager final : public Manager {
  public:
-  RealManager(Config config, NcclEnv nccl) : process_(std::move(config), std::move(nccl)) {}
+  RealManager(Config config, NcclEnv nccl) : process_(std::move(config), std::move(nccl)) {
+    close_in_children();
+  }
 
   bool enabled() const override { return process_.config().comms != CommsMode::kOff; }
   void mark(ncclUniqueId* id) override;

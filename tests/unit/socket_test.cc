@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <random>
@@ -15,6 +16,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/fork.h"
 #include "base/wire.h"
 
 namespace railyard {
@@ -186,6 +188,26 @@ TEST(UnixSockets, NobodyListening) {
   EXPECT_FALSE(net::connect_to_unix("railyard-nobody-" + std::to_string(getpid()),
                                     net::Deadline::after_s(10))
                    .ok());
+}
+
+TEST(Forks, ChildrenKeepNoOwnedDescriptor) {
+  close_in_children();
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  UniqueFd owned(ends[0]), other(ends[1]);
+  UniqueFd moved(std::move(owned));
+  const int kept = other.release();
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const bool right = fcntl(moved.get(), F_GETFD) < 0 && fcntl(kept, F_GETFD) >= 0;
+    _exit(right ? 0 : 1);
+  }
+  int state = 0;
+  ASSERT_EQ(waitpid(child, &state, 0), child);
+  EXPECT_TRUE(WIFEXITED(state) && WEXITSTATUS(state) == 0);
+  EXPECT_GE(fcntl(moved.get(), F_GETFD), 0) << "the parent keeps what it owns";
+  close(kept);
 }
 
 TEST(Secrets, CompareByContent) {
