@@ -47,7 +47,7 @@ void JoinedCommunicator::stop() {
 }
 
 void JoinedCommunicator::end() {
-  write_statistics(identity_, gpu_->transport().name(), engine_->statistics());
+  write_statistics(identity_, *gpu_, engine_->statistics());
   const std::lock_guard lock(mutex_);
   phase_ = Phase::kGone;
   const device::ContextScope scope(gpu_->driver(), gpu_->context());

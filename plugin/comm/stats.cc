@@ -15,7 +15,8 @@
 namespace railyard::comm {
 
 std::string statistics_line(const Identity& identity, const std::string& transport,
-                            const exchange::Statistics& statistics) {
+                            const exchange::Statistics& statistics,
+                            const transport::Counters& counters) {
   std::string line = "{\"transport\": \"" + transport + "\"";
   const auto add = [&line](const char* name, uint64_t value) {
     line += std::string(", \"") + name + "\": " + std::to_string(value);
@@ -33,16 +34,23 @@ std::string statistics_line(const Identity& identity, const std::string& transpo
   add("local_messages", traffic.local_messages);
   add("self_bytes", traffic.self_bytes);
   add("self_messages", traffic.self_messages);
+  add("transport_cells_sent", counters.cells_sent);
+  add("transport_cell_bytes_sent", counters.cell_bytes_sent);
+  add("transport_cells_received", counters.cells_received);
+  add("transport_cells_dropped", counters.cells_dropped);
+  add("transport_credits_sent", counters.credits_sent);
+  add("transport_credits_received", counters.credits_received);
   return line + "}\n";
 }
 
-void write_statistics(const Identity& identity, const std::string& transport,
+void write_statistics(const Identity& identity, exchange::Gpu& gpu,
                       const exchange::Statistics& statistics) {
   if (identity.stats_file.empty()) return;
   FileTemplateValues values = file_template_values();
   values.rank = identity.rank;
   const std::string path = expand_file_template(identity.stats_file, values);
-  const std::string line = statistics_line(identity, transport, statistics);
+  const std::string line =
+      statistics_line(identity, gpu.transport().name(), statistics, gpu.carrier().counters());
   const UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (!file.valid() ||
       write(file.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) {

@@ -101,6 +101,12 @@ void Carrier::detach(Channel& channel) {
   flushed->get_future().wait_for(std::chrono::milliseconds(kFlushLimitMs));
 }
 
+transport::Counters Carrier::counters() {
+  transport::Counters counters;
+  call([&] { counters = transport_.counters(); });
+  return counters;
+}
+
 void Carrier::watch(int fd, uint64_t key) {
   epoll_event event = {};
   event.events = EPOLLIN | EPOLLRDHUP;
@@ -172,7 +178,7 @@ void Carrier::on_event(uint64_t key) {
   const auto [channel, local] = life->second;
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, life->first, nullptr);
   lives_.erase(life);
-  channel->on_mate_lost(local);
+  channel->on_mate_lost(transport_, local);
 }
 
 Channel* Carrier::owner(uint32_t tag, uint32_t* relative) {

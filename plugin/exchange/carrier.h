@@ -47,6 +47,9 @@ class Carrier final : private transport::Receiver {
   Status attach(Channel& channel);
   void detach(Channel& channel);
 
+  /// Of the transport, so of all communicators. Waits for the carrier's thread.
+  transport::Counters counters();
+
   static constexpr int kFlushLimitMs = 5000;
 
  private:
