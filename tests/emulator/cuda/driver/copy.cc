@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "memory.h"
+#include "process.h"
 
 namespace railyard::emulator {
 namespace {
@@ -81,7 +82,7 @@ CUresult copy(StreamObject& stream, const CopyShape& shape, Side to, Side from, 
   CopyShape work = shape;
   std::shared_ptr<std::vector<char>> kept;
   if (source == Place::kPageable && !wait) kept = snapshot(&work);
-  Point done = stream.submit([work, kept] { move_rows(work); });
+  Point done = stream.submit([work, kept] { unless_exiting([&] { move_rows(work); }); });
   if (wait) done.wait();
   return CUDA_SUCCESS;
 }
@@ -96,9 +97,11 @@ CUresult fill(StreamObject& stream, const FillShape& shape) {
   size_t bytes = extent(width, shape.rows, shape.pitch);
   if (bytes == 0 || !memory().covers(shape.to, bytes)) return CUDA_ERROR_INVALID_VALUE;
   stream.submit([shape] {
-    if (shape.size == 1) fill_rows<uint8_t>(shape);
-    if (shape.size == 2) fill_rows<uint16_t>(shape);
-    if (shape.size == 4) fill_rows<uint32_t>(shape);
+    unless_exiting([&] {
+      if (shape.size == 1) fill_rows<uint8_t>(shape);
+      if (shape.size == 2) fill_rows<uint16_t>(shape);
+      if (shape.size == 4) fill_rows<uint32_t>(shape);
+    });
   });
   return CUDA_SUCCESS;
 }

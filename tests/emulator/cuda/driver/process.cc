@@ -21,7 +21,10 @@ thread_local bool in_host_function = false;
 void start() {
   // Handlers run in reverse order, so this one comes before the destructors of everything that
   // was there before the driver.
-  std::atexit([] { phase = Phase::kExiting; });
+  std::atexit([] {
+    phase = Phase::kExiting;
+    std::unique_lock wait(exit_lock());
+  });
   ::pthread_atfork(nullptr, nullptr, [] { phase = Phase::kForked; });
   phase = Phase::kReady;
 }
@@ -49,6 +52,11 @@ CUresult usable() {
 }
 
 bool exiting() { return phase.load() == Phase::kExiting; }
+
+std::shared_mutex& exit_lock() {
+  static auto* const kLock = new std::shared_mutex;
+  return *kLock;
+}
 
 HostFunctionScope::HostFunctionScope() { in_host_function = true; }
 
