@@ -125,10 +125,13 @@ void Channel::close(transport::Transport& transport) {
 }
 
 bool Channel::progress(transport::Transport& transport) {
+  // Looked at before the rings: what was posted or released before a farewell must be served first.
+  const bool asked = farewell_asked_.load(std::memory_order_acquire);
+  const bool gone = asked && mates_gone();
   bool moved = drain_posts(transport);
   for (RingReader& ring : releases_) moved |= drain_releases(transport, ring);
   if (!fault_seen_ && flag(&status_->fault.fault)) fault_seen_ = !health_.error().ok();
-  check_farewell();
+  if (asked) check_farewell(gone);
   return moved;
 }
 
@@ -180,10 +183,7 @@ void Channel::release(transport::Transport& transport, uint32_t slot) {
     return;
   }
   InFlow& flow = in_[slot / slots_];
-  if (broken) {
-    if (!flow.broken) transport.post_credit(flow.link, flow.broken_tag);
-    return break_in(flow);
-  }
+  if (broken) return refuse(transport, flow);
   if (landed_[slot] == kNotInUse) return;
   landed_[slot] = kNotInUse;
   --cells_landed_;
@@ -256,6 +256,11 @@ void Channel::break_in(InFlow& flow) {
   kernels::notify(flow.doorbell);
 }
 
+void Channel::refuse(transport::Transport& transport, InFlow& flow) {
+  if (!flow.broken) transport.post_credit(flow.link, flow.broken_tag);
+  break_in(flow);
+}
+
 void Channel::on_link_down(transport::LinkId link, const Status& why) {
   for (OutFlow& flow : out_) {
     if (flow.dst < 0 || flow.link != link) continue;
@@ -269,10 +274,11 @@ void Channel::on_link_down(transport::LinkId link, const Status& why) {
   }
 }
 
-void Channel::on_mate_lost(int local) {
+void Channel::on_mate_lost(transport::Transport& transport, int local) {
   const Segment& layout = *setup_.layout;
   uint32_t* said = at<uint32_t>(setup_.segment, layout.farewell(local));
-  if (flag(said)) return;  // it left in good order
+  // Another member may have noticed before, but only this one knows whom it relays to the mate.
+  if (std::atomic_ref(*said).load(std::memory_order_acquire) == kSaid) return;
   const int mate = setup_.topology->members(node_)[static_cast<size_t>(local)];
   health_.lost(mate, setup_.names[static_cast<size_t>(mate)] + " has ended unexpectedly");
   for (int l = 0; l < static_cast<int>(local_count()); ++l) {
@@ -288,7 +294,11 @@ void Channel::on_mate_lost(int local) {
     }
     kernels::notify(at<kernels::Doorbell>(setup_.segment, layout.doorbell(l)));
   }
-  std::atomic_ref(*said).store(1, std::memory_order_release);
+  // Who sends to it by way of this rank has no link to it that could go down.
+  for (InFlow& flow : in_) {
+    if (flow.local == local) refuse(transport, flow);
+  }
+  std::atomic_ref(*said).store(kLost, std::memory_order_release);
   ring_mates();
 }
 
@@ -302,18 +312,17 @@ void Channel::announce_sleep() {
   kernels::announce_sleep(at<uint32_t>(setup_.segment, setup_.layout->sleeping(local_)));
 }
 
-void Channel::check_farewell() {
-  if (!farewell_asked_.load(std::memory_order_acquire)) return;
+void Channel::check_farewell(bool gone) {
   std::lock_guard lock(mutex_);
   if (!farewell_said_) {
     if (cells_out_ != 0) return;
     uint32_t* said = at<uint32_t>(setup_.segment, setup_.layout->farewell(local_));
-    std::atomic_ref(*said).store(1, std::memory_order_release);
+    std::atomic_ref(*said).store(kSaid, std::memory_order_release);
     farewell_said_ = true;
     ring_mates();
     changed_.notify_all();
   }
-  if (!all_said_ && mates_gone()) {
+  if (!all_said_ && gone) {
     all_said_ = true;
     changed_.notify_all();
   }
@@ -321,6 +330,7 @@ void Channel::check_farewell() {
 
 bool Channel::mates_gone() const {
   for (int l = 0; l < static_cast<int>(local_count()); ++l) {
+    if (l == local_) continue;
     if (!flag(at<uint32_t>(setup_.segment, setup_.layout->farewell(l)))) return false;
   }
   return true;
@@ -342,7 +352,7 @@ void Channel::wait_farewell(bool all) {
 void Channel::abandon() {
   // Mates must not wait for a farewell that nobody is going to say.
   uint32_t* said = at<uint32_t>(setup_.segment, setup_.layout->farewell(local_));
-  std::atomic_ref(*said).store(1, std::memory_order_release);
+  std::atomic_ref(*said).store(kSaid, std::memory_order_release);
   ring_mates();
   std::lock_guard lock(mutex_);
   abandoned_ = true;

@@ -65,7 +65,7 @@ class Channel {
   void on_credit(transport::LinkId link, uint32_t tag);
   void on_link_down(transport::LinkId link, const Status& why);
   /// The process of a mate has ended: nobody may wait for it any more.
-  void on_mate_lost(int local);
+  void on_mate_lost(transport::Transport& transport, int local);
   std::span<const int> lives() const { return setup_.lives; }
 
   // --- any thread ---
@@ -115,7 +115,10 @@ class Channel {
   void release(transport::Transport& transport, uint32_t slot);
   void break_out(OutFlow& flow);
   void break_in(InFlow& flow);
-  void check_farewell();
+  /// Breaks a flow that nobody will pull from again, and tells its source.
+  void refuse(transport::Transport& transport, InFlow& flow);
+  /// `gone`: all mates have said farewell, and their rings have been served since.
+  void check_farewell(bool gone);
   bool mates_gone() const;
   void ring_mates();
   uint64_t local_count() const { return setup_.bells.size(); }

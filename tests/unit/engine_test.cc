@@ -84,6 +84,12 @@ class Cluster {
     const device::ContextScope scope(driver_, contexts_[rank]);
     EXPECT_EQ(driver_.cuStreamSynchronize(streams_[rank]), CUDA_SUCCESS);
   }
+  /// To its mates, the process of `rank` ends.
+  void lose(int rank) {
+    for (auto& [watched, end] : lives_) {
+      if (watched == rank) end.reset();
+    }
+  }
   /// One thread ends all ranks one after another, as single-process programs do.
   void farewell() {
     for (auto& engine : engines_) {
@@ -123,6 +129,11 @@ class Cluster {
       mate.staging = gpu.staging();
       mate.landing = gpu.landing();
       mate.bell.reset(dup(gpu.carrier().bell()));
+      int life[2];
+      if (member != rank && socketpair(AF_UNIX, SOCK_STREAM, 0, life) == 0) {
+        mate.life.reset(life[0]);
+        lives_.emplace_back(member, life[1]);
+      }
       result.push_back(std::move(mate));
     }
     return result;
@@ -138,6 +149,7 @@ class Cluster {
   std::vector<CUstream> streams_;
   std::vector<std::unique_ptr<Gpu>> gpus_;
   std::vector<std::shared_ptr<device::Region>> segments_;
+  std::vector<std::pair<int, UniqueFd>> lives_;  ///< rank, and the end its process would hold
   std::vector<std::unique_ptr<Engine>> engines_;
 };
 
@@ -229,6 +241,19 @@ TEST(EngineFailureTest, SizeMismatchNamesBothRanksAndSizes) {
     EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
   }
   EXPECT_EQ(cluster.launch(3, receive).code(), Code::kInvalidUsage);
+}
+
+TEST(EngineFailureTest, ALostRankIsAnErrorAtASenderThatHasNoLinkToIt) {
+  Cluster cluster({0, 0, 1, 1}, 1 << 20);
+  Bytes data(3'000'000);  // more than the slots of a flow hold
+  Exchange send;
+  send.sends.push_back({3, data.data(), data.size()});
+  ASSERT_TRUE(cluster.launch(0, send).ok());
+  cluster.lose(3);
+  cluster.synchronize(0);
+  const Status status = cluster.engine(0).error();
+  EXPECT_EQ(status.code(), Code::kRemoteError);
+  EXPECT_NE(status.message().find("rank 3"), std::string::npos) << status.message();
 }
 
 TEST(EngineFailureTest, AbortEndsAWaitingReceive) {
