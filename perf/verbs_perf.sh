@@ -14,7 +14,7 @@ program=$build/perf/verbs_perf
 
 if [ "${1-}" != inside ]; then
   ninja -C "$build" perf/verbs_perf >/dev/null
-  exec tests/rdma/rxe-vm -n 2 -k "${RXE_SERIES:-6.1}" -t 300 -e "BUILD_DIR=$build" \
+  exec tests/rdma/rxe-vm -n 2 -k "${RXE_SERIES:-6.1}" -t 600 -e "BUILD_DIR=$build" \
     -e "ROUNDS=${ROUNDS:-3}" -- perf/verbs_perf.sh inside
 fi
 

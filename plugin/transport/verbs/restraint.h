@@ -43,7 +43,7 @@ class Restraint {
 
  private:
   using Clock = std::chrono::steady_clock;
-  static constexpr uint32_t kEnough = 64, kLeastPatience = 64, kMostPatience = 1024;
+  static constexpr uint32_t kEnough = 64, kLeastPatience = 64, kMostPatience = 1 << 15;
   static constexpr auto kFastCall = std::chrono::microseconds(10);
 
   bool fast() const { return Clock::now() - since_ < kFastCall * kEnough; }
