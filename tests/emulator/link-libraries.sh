@@ -1,4 +1,6 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
 # Fills folder $1 with links to the emulated libraries, which are built beside it.
 mkdir -p "$1" && cd "$1" || exit 1
 ln -sf ../cuda/libcuda.so.1 libcuda.so.1
