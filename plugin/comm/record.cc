@@ -41,6 +41,11 @@ Pool read_pool(wire::Reader& in) {
   return pool;
 }
 
+/// Kernels of other ranks go by these numbers.
+bool inside(uint64_t offset, uint64_t bytes, const Pool& pool) {
+  return offset <= pool.bytes && bytes <= pool.bytes - offset;
+}
+
 }  // namespace
 
 wire::Bytes Introduction::encode() const {
@@ -115,7 +120,12 @@ std::optional<Offer> Offer::decode(std::span<const std::byte> bytes) {
   record.staging = read_pool(in);
   record.landing = read_pool(in);
   record.unix_name = in.text();
-  if (!in.complete()) return std::nullopt;
+  const exchange::Holding& holding = record.holding;
+  if (!in.complete() || !inside(holding.staging_offset, holding.staging_bytes, record.staging) ||
+      !inside(holding.landing_offset, holding.landing_bytes, record.landing) ||
+      uint64_t{holding.first_tag} + holding.tags > transport::kMaxTag) {
+    return std::nullopt;
+  }
   return record;
 }
 

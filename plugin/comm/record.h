@@ -52,6 +52,7 @@ struct Offer {
   std::string unix_name;  ///< abstract socket where ranks of the node pass descriptors
 
   wire::Bytes encode() const;
+  /// Nothing, too, if the holding lies outside its pools or has tags that there are not.
   static std::optional<Offer> decode(std::span<const std::byte> bytes);
 };
 

@@ -32,6 +32,7 @@ class RegionCache {
  private:
   using Key = std::pair<Secret, CUdevice>;
   static Key key_of(const Pool& pool, CUdevice device);
+  void forget_the_gone();
 
   std::mutex mutex_;
   std::map<Key, std::weak_ptr<device::Region>> regions_;

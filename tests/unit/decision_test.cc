@@ -147,6 +147,19 @@ TEST(Records, SurviveTheWire) {
   EXPECT_EQ(taken->staging.kind, device::MemoryKind::kDevice);
 }
 
+TEST(Records, AHoldingOutsideItsPoolsIsRefused) {
+  const auto accepted = [](const exchange::Holding& holding) {
+    Offer offer = full_offer();
+    offer.holding = holding;
+    return Offer::decode(offer.encode()).has_value();
+  };
+  EXPECT_TRUE(accepted({0, 99, 98, 0, 0, 0}));
+  EXPECT_FALSE(accepted({1, 99, 0, 0, 0, 0}));
+  EXPECT_FALSE(accepted({~uint64_t{0}, 2, 0, 0, 0, 0})) << "the sum wraps";
+  EXPECT_FALSE(accepted({0, 0, 98, 1, 0, 0}));
+  EXPECT_FALSE(accepted({0, 0, 0, 0, ~uint32_t{0}, 1}));
+}
+
 TEST(Records, NonsenseIsRefusedOrHarmless) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
