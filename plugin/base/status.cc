@@ -31,8 +31,8 @@ Status Status::error(Code code, const char* format, ...) {
 Status Status::system(int error_number, const char* format, ...) {
   va_list args;
   va_start(args, format);
-  Status status(Code::kSystemError, format_text(format, args) + ": " +
-                                        std::generic_category().message(error_number));
+  Status status(Code::kSystemError,
+                format_text(format, args) + ": " + std::generic_category().message(error_number));
   va_end(args);
   return status;
 }

@@ -41,7 +41,7 @@ struct Area {
   std::byte* host = nullptr;  ///< CPU address, or null for GPU memory the CPU cannot reach
   uint64_t device = 0;        ///< GPU address (CUdeviceptr), 0 if there is none
   uint64_t bytes = 0;
-  int dmabuf_fd = -1;         ///< for GPU memory: its dma-buf, if the driver exports one
+  int dmabuf_fd = -1;  ///< for GPU memory: its dma-buf, if the driver exports one
 };
 
 /// How another carrier reaches this one: opaque bytes that travel in the join record. They hold
