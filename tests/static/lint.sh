@@ -23,7 +23,7 @@ check() {
 
 mapfile -t sources < <(git ls-files '*.cc' '*.h' '*.cu' '*.cuh')
 mapfile -t python < <(git ls-files '*.py')
-mapfile -t shell < <(git grep -lE '^#!/bin/(ba)?sh' -- . ':!*.md')
+mapfile -t shell < <(git grep -lE '^#!.*[/ ](ba)?sh$' -- . ':!*.md')
 
 if [ $fix = yes ]; then
   clang-format-14 -i "${sources[@]}"
