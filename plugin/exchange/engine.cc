@@ -37,6 +37,7 @@ struct Company {
     static auto* const mutex = new std::mutex;
     static auto* const companies = new std::map<const device::Region*, std::weak_ptr<Company>>;
     std::lock_guard lock(*mutex);
+    std::erase_if(*companies, [](const auto& entry) { return entry.second.expired(); });
     std::weak_ptr<Company>& known = (*companies)[segment];
     std::shared_ptr<Company> company = known.lock();
     if (company == nullptr) known = company = std::make_shared<Company>();
@@ -49,6 +50,7 @@ struct Engine::State {
   ~State();
   Status prepare();
   void detach();
+  Status refuse_capture(std::span<const CUstream> streams) const;
   Status order(std::span<const CUstream> streams);
   Status follow(std::span<const CUstream> streams);
   kernels::RankStatus* status() const {
@@ -136,6 +138,22 @@ void Engine::State::detach() {
   if (std::exchange(attached, false)) gpu.carrier().detach(*channel);
 }
 
+/// A graph would replay the kernel on a descriptor that later exchanges have written over.
+Status Engine::State::refuse_capture(std::span<const CUstream> streams) const {
+  const device::Driver& driver = gpu.driver();
+  for (const CUstream stream : streams) {
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    Status status =
+        driver.check(driver.cuStreamIsCapturing(stream, &capture), "cuStreamIsCapturing");
+    if (!status.ok()) return status;
+    if (capture == CU_STREAM_CAPTURE_STATUS_NONE) continue;
+    return Status(Code::kInvalidUsage,
+                  "messages that railyard carries cannot be captured into a CUDA graph: run them "
+                  "outside of graphs, or leave all communicators to NCCL with RAILYARD_COMMS=off");
+  }
+  return {};
+}
+
 /// The launch stream, streams.front(), waits for the communicator's last exchange and for what is
 /// already on the other streams.
 Status Engine::State::order(std::span<const CUstream> streams) {
@@ -207,6 +225,7 @@ Status Engine::launch(const Exchange& exchange, std::span<const CUstream> stream
   if (Status broken = error(); !broken.ok()) return broken;
   const device::Driver& driver = s.gpu.driver();
   const device::ContextScope scope(driver, s.gpu.context());
+  if (Status captured = s.refuse_capture(streams); !captured.ok()) return captured;
   Result<CUdeviceptr> work = s.descriptors.write(exchange, s.setup.rank, s.setup.topology.ranks());
   if (!work.ok()) return work.status();
   Status status = s.order(streams);

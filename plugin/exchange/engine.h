@@ -66,7 +66,8 @@ class Engine {
 
   /// Starts an exchange on `streams.front()`; the kernel also waits for what is already on the
   /// others, and they for it. Fails without having started anything: with error() if the
-  /// communicator is broken, kInvalidUsage if messages to oneself do not pair up.
+  /// communicator is broken, kInvalidUsage if messages to oneself do not pair up or a stream is
+  /// being captured.
   Status launch(const Exchange& exchange, std::span<const CUstream> streams);
 
   /// The first thing that went wrong on this communicator, ok while nothing has.

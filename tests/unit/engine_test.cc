@@ -80,6 +80,8 @@ class Cluster {
     const CUstream streams[] = {streams_[rank]};
     return engines_[rank]->launch(exchange, streams);
   }
+  /// A copy of the real table, to put other functions in.
+  device::Driver& driver() { return driver_; }
   void synchronize(size_t rank) {
     const device::ContextScope scope(driver_, contexts_[rank]);
     EXPECT_EQ(driver_.cuStreamSynchronize(streams_[rank]), CUDA_SUCCESS);
@@ -142,7 +144,7 @@ class Cluster {
     return segments_[static_cast<size_t>(topology_.node_of(rank))];
   }
 
-  const device::Driver& driver_;
+  device::Driver driver_;
   size_t ranks_;
   topology::Topology topology_;
   std::vector<CUcontext> contexts_;
@@ -264,6 +266,24 @@ TEST(EngineFailureTest, AbortEndsAWaitingReceive) {
   ASSERT_TRUE(cluster.launch(0, receive).ok());
   cluster.engine(0).abort();
   cluster.synchronize(0);
+}
+
+TEST(EngineFailureTest, ACapturedLaunchIsRefused) {
+  Cluster cluster({0, 1}, 1 << 20);
+  Bytes data = pattern(0, 0, 0, 100), other(100);
+  Exchange exchange;
+  exchange.sends.push_back({0, data.data(), 100});
+  exchange.recvs.push_back({0, other.data(), 100});
+  const auto ask = cluster.driver().cuStreamIsCapturing;
+  cluster.driver().cuStreamIsCapturing = [](CUstream, CUstreamCaptureStatus* status) {
+    *status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    return CUDA_SUCCESS;
+  };
+  EXPECT_EQ(cluster.launch(0, exchange).code(), Code::kInvalidUsage);
+  cluster.driver().cuStreamIsCapturing = ask;
+  EXPECT_TRUE(cluster.launch(0, exchange).ok()) << "the communicator is as good as before";
+  cluster.synchronize(0);
+  EXPECT_EQ(data, other);
 }
 
 TEST(EngineFailureTest, UnpairedMessageToOneselfIsRefused) {
