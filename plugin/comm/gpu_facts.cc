@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/gpu_facts.h"
 
-#include <cstring>
-
 #include "comm/nvml.h"
 
 namespace railyard::comm {
@@ -35,19 +33,15 @@ Result<GpuFacts> inspect_gpu(const device::Driver& driver, CUcontext context) {
   GpuFacts facts;
   CUdevice device = 0;
   char pci[32] = {};
-  CUuuid uuid{};
   Status status = driver.check(driver.cuCtxGetDevice(&device), "cuCtxGetDevice");
   if (status.ok()) {
     status =
         driver.check(driver.cuDeviceGetPCIBusId(pci, sizeof pci, device), "cuDeviceGetPCIBusId");
   }
-  if (status.ok()) status = driver.check(driver.cuDeviceGetUuid(&uuid, device), "cuDeviceGetUuid");
   if (status.ok()) status = driver.check(driver.cuDeviceGetCount(&facts.count), "cuDeviceGetCount");
   if (!status.ok()) return status;
   facts.ordinal = device;
   facts.pci = pci;
-  static_assert(sizeof uuid.bytes == sizeof facts.uuid);
-  std::memcpy(facts.uuid.data(), uuid.bytes, sizeof uuid.bytes);
   const NvmlFacts nvml = ask_nvml(facts.pci);
   facts.fabric = nvml.fabric;
   facts.nvlink = facts.count > 1 ? nvlink_to_any(driver, device, facts.count) : nvml.nvlink;

@@ -3,8 +3,6 @@
 // What a rank says of its GPU.
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <string>
 
 #include "base/status.h"
@@ -15,7 +13,6 @@ namespace railyard::comm {
 struct GpuFacts {
   int ordinal = 0, count = 1;  ///< which of the CUDA devices of this process
   std::string pci;
-  std::array<std::byte, 16> uuid{};
   bool nvlink = false;  ///< to another GPU of the node
   std::string fabric;   ///< NVLink clique that may span hosts; empty: none
   bool dmabuf = false;  ///< the driver exports its memory as dma-bufs

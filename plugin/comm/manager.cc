@@ -24,9 +24,25 @@ namespace {
 
 constexpr size_t kMarkOffset = sizeof(ncclUniqueId) - kMarkBytes;
 
-/// Shared by the caller and the thread that joins.
+/// Owns the thread; letting go of one that is not done waits for it.
 class ThreadedJoining final : public Joining {
  public:
+  using Body = std::function<std::shared_ptr<JoinedCommunicator>()>;
+
+  ~ThreadedJoining() override {
+    if (thread_.joinable()) thread_.join();
+  }
+  Status start(Body body) {
+    auto thread = start_service_thread("railyard-join", [this, body = std::move(body)] {
+      std::shared_ptr<Communicator> outcome = body();
+      const std::lock_guard lock(mutex_);
+      outcome_ = std::move(outcome);
+      done_ = true;
+      changed_.notify_all();
+    });
+    if (thread.ok()) thread_ = thread.take();
+    return thread.status();
+  }
   std::shared_ptr<Communicator> wait() override {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return done_; });
@@ -36,18 +52,13 @@ class ThreadedJoining final : public Joining {
     const std::lock_guard lock(mutex_);
     return done_;
   }
-  void conclude(std::shared_ptr<Communicator> outcome) {
-    const std::lock_guard lock(mutex_);
-    outcome_ = std::move(outcome);
-    done_ = true;
-    changed_.notify_all();
-  }
 
  private:
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool done_ = false;
   std::shared_ptr<Communicator> outcome_;
+  std::thread thread_;
 };
 
 class RealManager final : public Manager {
@@ -66,7 +77,7 @@ class RealManager final : public Manager {
 
  private:
   static CUcontext caller_context();
-  static std::shared_ptr<Joining> start(std::function<std::shared_ptr<JoinedCommunicator>()> body);
+  static std::shared_ptr<Joining> start(ThreadedJoining::Body body);
 
   Process process_;
   std::atomic<bool> any_bound_{false};  ///< false: find() has nothing to look for
@@ -124,18 +135,12 @@ CUcontext RealManager::caller_context() {
   return context.ok() ? *context : nullptr;
 }
 
-std::shared_ptr<Joining> RealManager::start(
-    std::function<std::shared_ptr<JoinedCommunicator>()> body) {
+std::shared_ptr<Joining> RealManager::start(ThreadedJoining::Body body) {
   auto joining = std::make_shared<ThreadedJoining>();
-  auto thread = start_service_thread(
-      "railyard-join", [joining, body = std::move(body)] { joining->conclude(body()); });
-  if (!thread.ok()) {
-    log::warn("the communicator stays with NCCL: %s", thread.status().message().c_str());
-    return nullptr;
-  }
-  // The process may end while a rank still waits for others; nothing it uses is ever destroyed.
-  thread->detach();
-  return joining;
+  const Status started = joining->start(std::move(body));
+  if (started.ok()) return joining;
+  log::warn("the communicator stays with NCCL: %s", started.message().c_str());
+  return nullptr;
 }
 
 std::shared_ptr<Joining> RealManager::join(const ncclUniqueId& id, int ranks, int rank) {

@@ -20,7 +20,7 @@ namespace railyard::comm {
 /// A communicator as railyard knows it: joined, and taken over if engine() is not null.
 class Communicator;
 
-/// One rank's join under way, in a thread of its own.
+/// One rank's join under way, in a thread of its own. Letting go of it waits for that thread.
 class Joining {
  public:
   virtual ~Joining() = default;

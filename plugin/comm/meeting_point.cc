@@ -9,13 +9,6 @@ namespace {
 
 constexpr uint64_t kMark = 0x31594c4952a7c0deULL;
 
-Secret read_secret(wire::Reader& in) {
-  Secret secret{};
-  const auto bytes = in.raw(secret.size());
-  std::copy(bytes.begin(), bytes.end(), secret.begin());
-  return secret;
-}
-
 /// A bijection that spreads every bit over all others (the finaliser of SplitMix64).
 uint64_t mix(uint64_t value) {
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ULL;
@@ -30,6 +23,13 @@ Result<Secret> make_secret() {
   if (!bytes.ok()) return bytes.status();
   Secret secret{};
   std::copy(bytes->begin(), bytes->end(), secret.begin());
+  return secret;
+}
+
+Secret read_secret(wire::Reader& in) {
+  Secret secret{};
+  const auto bytes = in.raw(secret.size());
+  std::copy(bytes.begin(), bytes.end(), secret.begin());
   return secret;
 }
 

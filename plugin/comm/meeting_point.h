@@ -25,6 +25,7 @@ inline constexpr uint32_t kProtocolVersion = 1;
 /// 16 bytes that nobody can guess.
 using Secret = std::array<std::byte, 16>;
 Result<Secret> make_secret();
+Secret read_secret(wire::Reader& in);
 
 struct MeetingPoint {
   net::SocketAddress address;  ///< of the server

@@ -8,13 +8,6 @@ namespace {
 
 constexpr uint64_t kHelloMagic = 0x6f6c6c65680a5279ULL;
 
-Secret read_secret(wire::Reader& in) {
-  Secret secret{};
-  const auto bytes = in.raw(secret.size());
-  std::copy(bytes.begin(), bytes.end(), secret.begin());
-  return secret;
-}
-
 }  // namespace
 
 wire::Bytes Hello::encode() const {

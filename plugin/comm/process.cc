@@ -88,8 +88,6 @@ Status Process::fill(Introduction& record, CUcontext context) {
   if (context == nullptr) return Status(Code::kDeviceError, "there is no CUDA context");
   const auto facts = inspect_gpu(**driver, context);
   if (!facts.ok()) return facts.status();
-  record.gpu_pci = facts->pci;
-  record.gpu_uuid = facts->uuid;
   record.nvlink = facts->nvlink;
   record.fabric = facts->fabric;
   const Status placed = fill_place(record, facts->ordinal);

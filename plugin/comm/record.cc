@@ -1,18 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/record.h"
 
-#include <algorithm>
-
 namespace railyard::comm {
 namespace {
-
-template <size_t N>
-std::array<std::byte, N> read_array(wire::Reader& in) {
-  std::array<std::byte, N> value{};
-  const auto bytes = in.raw(N);
-  std::copy(bytes.begin(), bytes.end(), value.begin());
-  return value;
-}
 
 void write_texts(wire::Writer& out, const std::vector<std::string>& texts) {
   out.u32(static_cast<uint32_t>(texts.size()));
@@ -33,7 +23,7 @@ void write_pool(wire::Writer& out, const Pool& pool) {
 
 Pool read_pool(wire::Reader& in) {
   Pool pool;
-  pool.id = read_array<16>(in);
+  pool.id = read_secret(in);
   const uint8_t kind = in.u8();
   if (kind > static_cast<uint8_t>(device::MemoryKind::kDevice)) in.fail();
   pool.kind = static_cast<device::MemoryKind>(kind);
@@ -56,8 +46,6 @@ wire::Bytes Introduction::encode() const {
   out.i32(place.rail_override);
   out.text(host_name);
   out.raw(process);
-  out.raw(gpu_uuid);
-  out.text(gpu_pci);
   out.boolean(nvlink);
   out.text(fabric);
   write_texts(out, settings);
@@ -76,9 +64,7 @@ std::optional<Introduction> Introduction::decode(std::span<const std::byte> byte
   record.place.nearest_nic = in.i32();
   record.place.rail_override = in.i32();
   record.host_name = in.text();
-  record.process = read_array<16>(in);
-  record.gpu_uuid = read_array<16>(in);
-  record.gpu_pci = in.text();
+  record.process = read_secret(in);
   record.nvlink = in.boolean();
   record.fabric = in.text();
   record.settings = read_texts(in);

@@ -4,7 +4,6 @@
 // whether the communicator is to be taken over; only if so an Offer, since that costs memory.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -23,8 +22,6 @@ struct Introduction {
   topology::Place place;
   std::string host_name;  ///< for messages
   Secret process{};       ///< equal exactly for ranks of one process
-  std::array<std::byte, 16> gpu_uuid{};
-  std::string gpu_pci;
   bool nvlink = false;  ///< the GPU has NVLink to others of its node
   std::string fabric;   ///< the NVLink clique the GPU belongs to, if it may span hosts
   /// "NAME=value" for all that must be equal everywhere, in the same order on all ranks.
