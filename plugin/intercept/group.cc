@@ -218,11 +218,11 @@ ncclResult_t Group::added() {
 }
 
 ncclResult_t Group::fail(const Status& status) {
+  // A call that NCCL must refuse makes it cancel its own part of the group. It comes first, since
+  // its message would supersede ours.
+  if (open()) forward(runtime_.nccl.ncclSend, nullptr, 0, ncclInt8, 0, nullptr, nullptr);
   const ncclResult_t result = runtime_.last_error.set(status);
-  if (!open()) return result;
-  // A call that NCCL must refuse makes it cancel its own part of the group.
-  forward(runtime_.nccl.ncclSend, nullptr, 0, ncclInt8, 0, nullptr, nullptr);
-  content_.error = result;
+  if (open()) content_.error = result;
   return result;
 }
 

@@ -58,6 +58,7 @@ struct FakeNccl {
   ncclResult_t message(const char* what, int peer, ncclComm_t comm, ncclDataType_t type) {
     happened(std::string(what) + " " + name(comm));
     const bool valid = comm != nullptr && peer >= 0 && peer < 4 && type_bytes(type) > 0;
+    if (!valid) last_error = "NCCL refuses a message";
     return latch(valid ? ncclSuccess : ncclInvalidArgument);
   }
   ncclResult_t create(ncclComm_t* comm) {
