@@ -67,8 +67,8 @@ Status Health::describe(const kernels::FaultRecord& record) {
     }
   }
   return Status::error(Code::kRemoteError,
-                       "messages from %s to %s stopped: the other side or its relay gave up; its "
-                       "log says why",
+                       "messages from %s to %s stopped: the other side or its relay has ended or given "
+                       "up; see its log",
                        source, destination);
 }
 
