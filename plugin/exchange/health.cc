@@ -66,10 +66,11 @@ Status Health::describe(const kernels::FaultRecord& record) {
                            destination, known->second.c_str());
     }
   }
-  return Status::error(Code::kRemoteError,
-                       "messages from %s to %s stopped: the other side or its relay has ended or given "
-                       "up; see its log",
-                       source, destination);
+  return Status::error(
+      Code::kRemoteError,
+      "messages from %s to %s stopped: the other side or its relay has ended or given "
+      "up; see its log",
+      source, destination);
 }
 
 }  // namespace railyard::exchange
