@@ -194,12 +194,12 @@ void set_no_delay(int fd) {
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-void set_keep_alive(int fd) {
-  const int on = 1, idle_s = 10, every_s = 5, tries = 4;
+void set_keep_alive(int fd, const KeepAlive& times) {
+  const int on = 1;
   setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
-  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every_s, sizeof every_s);
-  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &tries, sizeof tries);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &times.idle_s, sizeof times.idle_s);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &times.every_s, sizeof times.every_s);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &times.tries, sizeof times.tries);
 }
 
 Status wait_for(int fd, short events, Deadline deadline) {

@@ -93,9 +93,12 @@ Status connect_outcome(int fd, const SocketAddress& to);
 Result<UniqueFd> connect_to(const SocketAddress& to, Deadline deadline);
 /// Small messages leave at once. For TCP sockets.
 void set_no_delay(int fd);
-/// Notices within half a minute that the other machine is gone, even while nothing is sent. For
-/// TCP sockets.
-void set_keep_alive(int fd);
+/// How soon it is noticed, while nothing is sent, that the other machine is gone.
+struct KeepAlive {
+  int idle_s = 10, every_s = 5, tries = 4;
+};
+/// For TCP sockets.
+void set_keep_alive(int fd, const KeepAlive& times = {});
 
 /// Waits for `events` (POLLIN, POLLOUT); kRemoteError when the deadline passes first.
 Status wait_for(int fd, short events, Deadline deadline);
