@@ -17,19 +17,16 @@ namespace railyard::device {
 // clang-format off
 #define RY_DRIVER_FUNCTIONS(X)                                                                    \
   X(cuInit, "cuInit", (unsigned))                                                                 \
-  X(cuDriverGetVersion, "cuDriverGetVersion", (int*))                                             \
   X(cuGetErrorString, "cuGetErrorString", (CUresult, const char**))                               \
   X(cuDeviceGet, "cuDeviceGet", (CUdevice*, int))                                                 \
   X(cuDeviceGetCount, "cuDeviceGetCount", (int*))                                                 \
   X(cuDeviceGetAttribute, "cuDeviceGetAttribute", (int*, CUdevice_attribute, CUdevice))           \
   X(cuDeviceGetPCIBusId, "cuDeviceGetPCIBusId", (char*, int, CUdevice))                           \
-  X(cuDeviceGetUuid, "cuDeviceGetUuid_v2", (CUuuid*, CUdevice))                                   \
   X(cuDeviceGetP2PAttribute, "cuDeviceGetP2PAttribute",                                           \
     (int*, CUdevice_P2PAttribute, CUdevice, CUdevice))                                            \
   X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", (CUcontext*, CUdevice))                 \
   X(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", (CUdevice))                        \
   X(cuCtxGetCurrent, "cuCtxGetCurrent", (CUcontext*))                                             \
-  X(cuCtxSetCurrent, "cuCtxSetCurrent", (CUcontext))                                              \
   X(cuCtxPushCurrent, "cuCtxPushCurrent_v2", (CUcontext))                                         \
   X(cuCtxPopCurrent, "cuCtxPopCurrent_v2", (CUcontext*))                                          \
   X(cuCtxGetDevice, "cuCtxGetDevice", (CUdevice*))                                                \
@@ -53,7 +50,6 @@ namespace railyard::device {
   X(cuEventSynchronize, "cuEventSynchronize", (CUevent))                                          \
   X(cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2", (CUdeviceptr, const void*, size_t, CUstream))      \
   X(cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2", (void*, CUdeviceptr, size_t, CUstream))            \
-  X(cuMemsetD8Async, "cuMemsetD8Async", (CUdeviceptr, unsigned char, size_t, CUstream))           \
   X(cuMemHostRegister, "cuMemHostRegister_v2", (void*, size_t, unsigned))                         \
   X(cuMemHostUnregister, "cuMemHostUnregister", (void*))                                          \
   X(cuMemHostGetDevicePointer, "cuMemHostGetDevicePointer_v2", (CUdeviceptr*, void*, unsigned))   \

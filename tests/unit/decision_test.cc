@@ -108,8 +108,6 @@ Introduction full_introduction() {
   record.place.nearest_nic = 1;
   record.place.rail_override = 3;
   record.process = make_secret().take();
-  record.gpu_uuid[5] = std::byte{9};
-  record.gpu_pci = "0000:18:00.0";
   record.fabric = "f.1";
   record.trouble = "some";
   record.server = {net::SocketAddress::parse("10.0.0.1", 7).take(), make_secret().take(),
