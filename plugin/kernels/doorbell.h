@@ -4,8 +4,8 @@
 // block in epoll on the eventfd of a Bell. Host code only; processes and threads alike.
 //
 // Whoever waits looks at the words he waits for after announcing himself, whoever publishes looks
-// for sleepers after publishing; both announcements are read-modify-writes of one word, so one of
-// the two always sees the other.
+// for sleepers after publishing, so one of the two always sees the other: at a Bell because both
+// exchange the same word, at a Doorbell because all four steps are sequentially consistent.
 #pragma once
 
 #include <linux/futex.h>
