@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Scenarios about making, breaking, idling and ending communicators.
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <thread>
 
@@ -122,6 +126,69 @@ void idle(Job& job) {
   REQUIRE(ncclCommDestroy(comm));
 }
 
+/// All but rank 1 send to each other, more than slots hold.
+void exchange_without_rank_1(Job& job, ncclComm_t comm, cudaStream_t stream) {
+  constexpr size_t kMuch = 300000;
+  const auto ranks = static_cast<size_t>(job.ranks);
+  const Buffer from(kMuch * ranks), to(kMuch * ranks);
+  REQUIRE(ncclGroupStart());
+  for (int peer = 0; peer < job.ranks; ++peer) {
+    if (peer == 1) continue;
+    const size_t offset = static_cast<size_t>(peer) * kMuch;
+    from.set(offset, kMuch, job.rank, peer, 7);
+    REQUIRE(ncclSend(from.data() + offset, kMuch, ncclInt32, peer, comm, stream));
+    REQUIRE(ncclRecv(to.data() + offset, kMuch, ncclInt32, peer, comm, stream));
+  }
+  REQUIRE(ncclGroupEnd());
+  REQUIRE(cudaStreamSynchronize(stream));
+  for (int peer = 0; peer < job.ranks; ++peer) {
+    if (peer != 1) to.expect(static_cast<size_t>(peer) * kMuch, kMuch, peer, job.rank, 7);
+  }
+}
+
+/// Rank 1 cleans up by abort, as some frameworks do; messages between the others that go through
+/// its memory still arrive.
+void abort_early(Job& job) {
+  const ncclComm_t comm = job.create(0), other = job.create(1);
+  const cudaStream_t stream = job.stream();
+  exchange_all(comm, stream, kCount, 1);
+  if (job.rank == 1) REQUIRE(ncclCommAbort(comm));
+  exchange_all(other, stream, kCount, 2);
+  if (job.rank != 1) {
+    exchange_without_rank_1(job, comm, stream);
+    REQUIRE(ncclCommDestroy(comm));
+  }
+  REQUIRE(ncclCommDestroy(other));
+}
+
+/// As before, but rank 1 returns from main() without ending its communicator.
+void exit_early(Job& job) {
+  const ncclComm_t comm = job.create(0);
+  const cudaStream_t stream = job.stream();
+  exchange_all(comm, stream, kCount, 1);
+  if (job.rank == 1) return;
+  exchange_without_rank_1(job, comm, stream);
+  REQUIRE(ncclCommDestroy(comm));
+}
+
+/// Aborts with exchanges under way give back what they held: there is room for the next ones.
+void aborts(Job& job) {
+  constexpr int kRounds = 8;  // more than there is memory for
+  const ncclComm_t comm = job.create(0);
+  const cudaStream_t stream = job.stream();
+  const Buffer& buffer = *new Buffer(kCount);  // freeing it would wait for the device
+  for (int round = 0; round < kRounds; ++round) {
+    ncclComm_t child = nullptr;
+    REQUIRE(ncclCommSplit(comm, 0, job.rank, &child, nullptr));
+    const int peer = (job.rank + 1) % job.ranks;
+    REQUIRE(ncclRecv(buffer.data(), kCount, ncclInt32, peer, child, stream));
+    REQUIRE(ncclCommAbort(child));
+    REQUIRE(cudaStreamSynchronize(stream));
+  }
+  exchange_all(comm, stream, kCount, 1);
+  REQUIRE(ncclCommDestroy(comm));
+}
+
 /// Ends in groups, in different orders, finalized first or not.
 void ends(Job& job) {
   ncclComm_t comms[3] = {job.create(0), job.create(1), job.create(2)};
@@ -134,12 +201,58 @@ void ends(Job& job) {
   REQUIRE(ncclGroupEnd());
 }
 
+/// Keeps a used communicator open until somebody opens the pipe HOLD for writing.
+void hold(Job& job) {
+  const ncclComm_t comm = job.create(0);
+  const cudaStream_t stream = job.stream();
+  exchange_all(comm, stream, kCount, 1);
+  std::fprintf(stderr, "holding: rank %d is process %d\n", job.rank, getpid());
+  const char* const pipe = std::getenv("HOLD");
+  REQUIRE(pipe != nullptr);
+  const int end = open(pipe, O_RDONLY);
+  REQUIRE(end >= 0);
+  exchange_all(comm, stream, kCount, 2);
+  REQUIRE(ncclCommDestroy(comm));
+  close(end);
+}
+
+/// Exchanges until the network fails. Every rank must learn of it, and be able to go on.
+void outage(Job& job) {
+  const ncclComm_t comm = job.create(0);
+  const cudaStream_t stream = job.stream();
+  exchange_all(comm, stream, kCount, 1);
+  std::fprintf(stderr, "exchanging: rank %d\n", job.rank);
+  constexpr size_t kMuch = 1 << 18;
+  const size_t ranks = static_cast<size_t>(job.ranks);
+  const Buffer from(kMuch * ranks), to(kMuch * ranks);
+  ncclResult_t state = ncclSuccess;
+  while (state == ncclSuccess) {
+    state = ncclAlltoAll(from.data(), to.data(), kMuch, ncclInt32, comm, stream);
+    while (state == ncclSuccess && cudaStreamQuery(stream) == cudaErrorNotReady) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // programs can only ask
+      REQUIRE(ncclCommGetAsyncError(comm, &state));
+    }
+  }
+  std::fprintf(stderr, "outage: rank %d: %s: %s\n", job.rank, ncclGetErrorString(state),
+               ncclGetLastError(comm));
+  REQUIRE(ncclCommAbort(comm));
+  REQUIRE(cudaStreamSynchronize(stream));
+}
+
 }  // namespace
 
 const std::vector<Scenario> kLife = {
-    {"creations", creations}, {"creation_while_waiting", creation_while_waiting},
-    {"mismatch", mismatch},   {"abort", abort_from_thread},
-    {"idle", idle},           {"ends", ends},
+    {"creations", creations},
+    {"creation_while_waiting", creation_while_waiting},
+    {"mismatch", mismatch},
+    {"abort", abort_from_thread},
+    {"idle", idle},
+    {"ends", ends},
+    {"abort_early", abort_early},
+    {"exit_early", exit_early},
+    {"aborts", aborts},
+    {"hold", hold},
+    {"outage", outage},
 };
 
 }  // namespace integration
