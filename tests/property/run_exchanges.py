@@ -33,6 +33,7 @@ def arguments():
     parser.add_argument("--libraries", required=True, help="folder with the emulated libraries")
     parser.add_argument("--preload", help="library to preload; none: plain NCCL")
     parser.add_argument("--transport", default="tcp")
+    parser.add_argument("--nics", default="", help="RDMA devices to share out among the nodes")
     parser.add_argument("--threads", action="store_true", help="ranks as threads of one process")
     parser.add_argument("--quick", type=int, default=100, help="exchanges of the quick tier")
     parser.add_argument("--full", type=int, default=2000, help="exchanges of the full tier")
@@ -128,6 +129,22 @@ def differences(who, expected, actual):
     ]
 
 
+def wrong_transports(args, lines):
+    found = {line["transport"] for line in lines} - {args.transport}
+    return [f"carried over {name}, not {args.transport}" for name in sorted(found)]
+
+
+def own_nics(args, node_of):
+    """Launcher options that give every node RDMA devices of its own."""
+    devices, nodes = args.nics.split(","), len(set(node_of))
+    share = len(devices) // nodes
+    options = []
+    for rank, node in enumerate(node_of):
+        mine = ",".join(devices[node * share:(node + 1) * share])
+        options += ["--env-on", f"{rank}:NCCL_IB_HCA=={mine}"]
+    return options
+
+
 def command(args, seed, exchanges, node_of, environment, report):
     program = [args.program, "--seed", str(seed), "--exchanges", str(exchanges),
                "--message-bytes", str(args.message_bytes),
@@ -148,6 +165,8 @@ def command(args, seed, exchanges, node_of, environment, report):
         launch += ["--env", f"{name}={value}"]
     if args.preload:
         launch += ["--preload", args.preload]
+    if args.nics:
+        launch += own_nics(args, node_of)
     return launch + ["--"] + program
 
 
@@ -181,6 +200,7 @@ def run_job(args, seed, exchanges, folder):
     problems = differences("NCCL's", nccl, counted(read_lines(files["nccl"]), NCCL_COUNTERS))
     problems += differences("the preloaded library's", own,
                             counted(read_lines(files["own"]), OWN_COUNTERS))
+    problems += wrong_transports(args, read_lines(files["own"]))
     if problems:
         problems += ["command: " + shlex.join(line), text[-20000:]]
     return problems
