@@ -33,7 +33,7 @@ ninja -C "$build" >/dev/null || fail "the build failed"
 
 results=$(mktemp)
 trap 'rm -f "$results"' EXIT
-tests/rdma/rxe-vm -n 4 -m 3072 -t "$limit" -e "BUILD_DIR=$build" -e "TESTS_TIER=$tier" -- \
+tests/rdma/rxe-vm -n 8 -m 3072 -t "$limit" -e "BUILD_DIR=$build" -e "TESTS_TIER=$tier" -- \
   tests/rdma/suites.sh "${suites[@]}" 2>&1 | tee "$results"
 status=${PIPESTATUS[0]}
 # The suites' own last line is the result, unless the machine ended before it.

@@ -55,20 +55,47 @@ with_netem() {
   return $status
 }
 
+# The programs go to memory: without debugging information, and not read through the host each time
+# that a rank starts. The launcher looks for the emulated libraries beside its own folder.
+stage_programs() {
+  export PROGRAMS=/run/programs
+  mkdir -p $PROGRAMS/launch $PROGRAMS/lib
+  local file
+  for file in tests/emulator/launch/emulate tests/property/exchange_fuzz examples/moe/moe_train \
+    tests/integration/interception plugin/librailyard.so; do
+    strip --strip-unneeded -o "$PROGRAMS/launch/${file##*/}" "$build/$file" || return 1
+  done
+  for file in "$build"/tests/emulator/lib/*; do
+    strip --strip-unneeded -o "$PROGRAMS/lib/${file##*/}" "$file" || return 1
+  done
+}
+
+# exchanges QUICK FULL: that many random exchanges over verbs, devices shared out among the nodes
+exchanges() {
+  "$here/../property/run_exchanges.py" --program "$PROGRAMS/launch/exchange_fuzz" \
+    --launcher "$PROGRAMS/launch/emulate" --libraries "$PROGRAMS/lib" \
+    --preload "$PROGRAMS/launch/librailyard.so" --transport verbs --nics "${RXE_DEVICES// /,}" \
+    --message-bytes $((1 << 20)) --exchange-bytes $((4 << 20)) --max-ranks 6 --timeout 600 \
+    --quick "$1" --full "$2"
+}
+
 contract=$build/tests/rdma/verbs_contract_test
 traffic=(--gtest_filter='*RandomTrafficAmongThreads/plain:*BothBeginAtTheSameTime/plain')
+disturbances=("loss 1%" "delay 2ms 1ms" "duplicate 5%" "delay 1ms reorder 98% 25%")
 
 suite refusals timeout 120 "$build/tests/rdma/verbs_refusal_test"
 suite transport timeout 300 "$build/tests/rdma/verbs_transport_test"
 suite contract timeout 600 "$contract"
-suite loss with_netem "loss 1%" timeout 300 "$contract" "${traffic[@]}"
-suite delay with_netem "delay 2ms 1ms" timeout 300 "$contract" "${traffic[@]}"
-suite duplicate with_netem "duplicate 5%" timeout 300 "$contract" "${traffic[@]}"
-suite reorder with_netem "delay 1ms reorder 98% 25%" timeout 300 "$contract" "${traffic[@]}"
-# Suites of whole programs over verbs, each a script that prints our summary line.
-for program in "$here"/programs/*; do
-  [ -x "$program" ] && suite "$(basename "$program")" "$program"
+stage_programs || exit 1
+suite exchanges exchanges 100 500
+suite moe "$here/moe.sh" 2 2 3
+suite queue_pairs "$here/jobs.py" queue_pairs
+for disturbance in "${disturbances[@]}"; do
+  suite "${disturbance%% *}" with_netem "$disturbance" timeout 300 "$contract" "${traffic[@]}"
+  suite "exchanges_${disturbance%% *}" with_netem "$disturbance" exchanges 20 50
 done
+suite outage "$here/jobs.py" outage
+suite without_libibverbs "$here/jobs.py" without_libibverbs
 
 if [ $skipped = 0 ]; then
   echo "$passed passed, $failed failed"

@@ -134,7 +134,7 @@ TEST(VerbsRefusalTest, ASurveyListsRails) {
   options.gpu_index = 2;
   const Result<Survey> found = survey(options);
   ASSERT_TRUE(found.ok()) << found.status().message();
-  ASSERT_EQ(found->nics.size(), 4U);
+  ASSERT_GE(found->nics.size(), 4U);
   EXPECT_EQ(found->nics[2].place, "rxe3");
   EXPECT_EQ(found->nearest(), 2);
   expect_words(found->nics[2].text,
