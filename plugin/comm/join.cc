@@ -361,7 +361,7 @@ void Attendance::say_taken_over(const Members& members, int nodes) const {
 
 void Attendance::release() {
   if (engine_ != nullptr) {
-    engine_->abort();
+    engine_->discard();
     const device::ContextScope scope(gpu_->gpu->driver(), gpu_->gpu->context());
     engine_.reset();
   }

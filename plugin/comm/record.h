@@ -22,8 +22,8 @@ struct Introduction {
   topology::Place place;
   std::string host_name;  ///< for messages
   Secret process{};       ///< equal exactly for ranks of one process
-  bool nvlink = false;  ///< the GPU has NVLink to others of its node
-  std::string fabric;   ///< the NVLink clique the GPU belongs to, if it may span hosts
+  bool nvlink = false;    ///< the GPU has NVLink to others of its node
+  std::string fabric;     ///< the NVLink clique the GPU belongs to, if it may span hosts
   /// "NAME=value" for all that must be equal everywhere, in the same order on all ranks.
   std::vector<std::string> settings;
   std::string transport;  ///< name of the one this rank would use; empty: none, see `trouble`

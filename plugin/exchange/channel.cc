@@ -126,12 +126,12 @@ void Channel::close(transport::Transport& transport) {
 
 bool Channel::progress(transport::Transport& transport) {
   // Looked at before the rings: what was posted or released before a farewell must be served first.
-  const bool asked = farewell_asked_.load(std::memory_order_acquire);
-  const bool gone = asked && mates_gone();
+  const uint32_t asked = farewell_asked_.load(std::memory_order_acquire);
+  const bool gone = asked != 0 && mates_gone();
   bool moved = drain_posts(transport);
   for (RingReader& ring : releases_) moved |= drain_releases(transport, ring);
   if (!fault_seen_ && flag(&status_->fault.fault)) fault_seen_ = !health_.error().ok();
-  if (asked) check_farewell(gone);
+  if (asked != 0) check_farewell(asked, gone);
   return moved;
 }
 
@@ -302,22 +302,23 @@ void Channel::on_mate_lost(transport::Transport& transport, int local) {
   ring_mates();
 }
 
-bool Channel::in_flight() const {
+bool Channel::settled() const {
   const uint64_t finished = std::atomic_ref(status_->exchanges).load(std::memory_order_acquire);
-  return cells_out_ != 0 || cells_landed_ != 0 ||
-         launched_.load(std::memory_order_acquire) != finished;
+  return launched_.load(std::memory_order_acquire) == finished;
 }
+
+bool Channel::in_flight() const { return cells_out_ != 0 || cells_landed_ != 0 || !settled(); }
 
 void Channel::announce_sleep() {
   kernels::announce_sleep(at<uint32_t>(setup_.segment, setup_.layout->sleeping(local_)));
 }
 
-void Channel::check_farewell(bool gone) {
+void Channel::check_farewell(uint32_t farewell, bool gone) {
   std::lock_guard lock(mutex_);
   if (!farewell_said_) {
     if (cells_out_ != 0) return;
     uint32_t* said = at<uint32_t>(setup_.segment, setup_.layout->farewell(local_));
-    std::atomic_ref(*said).store(kSaid, std::memory_order_release);
+    std::atomic_ref(*said).store(farewell, std::memory_order_release);
     farewell_said_ = true;
     ring_mates();
     changed_.notify_all();
@@ -349,10 +350,15 @@ void Channel::wait_farewell(bool all) {
   changed_.wait(lock, [&] { return abandoned_ || (all ? all_said_ : farewell_said_); });
 }
 
+void Channel::wait_farewell(std::chrono::steady_clock::time_point limit) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, limit, [&] { return all_said_; });
+}
+
 void Channel::abandon() {
   // Mates must not wait for a farewell that nobody is going to say.
   uint32_t* said = at<uint32_t>(setup_.segment, setup_.layout->farewell(local_));
-  std::atomic_ref(*said).store(kSaid, std::memory_order_release);
+  std::atomic_ref(*said).store(kLeaving, std::memory_order_release);
   ring_mates();
   std::lock_guard lock(mutex_);
   abandoned_ = true;

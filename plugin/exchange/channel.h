@@ -10,6 +10,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -74,9 +75,18 @@ class Channel {
   void launched() { launched_.fetch_add(1, std::memory_order_release); }
   void withdrawn() { launched_.fetch_sub(1, std::memory_order_release); }
   /// From the next progress() on: once nothing is under way, says farewell to the mates.
-  void say_farewell() { farewell_asked_.store(true, std::memory_order_release); }
+  /// `farewell` is kSaid or kLeaving.
+  void say_farewell(uint32_t farewell = kSaid) {
+    farewell_asked_.store(farewell, std::memory_order_release);
+  }
   /// Waits until farewell was said, and with `all`, until every mate has said it.
   void wait_farewell(bool all);
+  /// As with `all`, but not beyond `limit`.
+  void wait_farewell(std::chrono::steady_clock::time_point limit);
+  /// No rank of the node needs this one any more.
+  bool mates_gone() const;
+  /// All exchanges launched here are over.
+  bool settled() const;
   /// Ends waits: the communicator is given up.
   void abandon();
   Health& health() { return health_; }
@@ -118,8 +128,7 @@ class Channel {
   /// Breaks a flow that nobody will pull from again, and tells its source.
   void refuse(transport::Transport& transport, InFlow& flow);
   /// `gone`: all mates have said farewell, and their rings have been served since.
-  void check_farewell(bool gone);
-  bool mates_gone() const;
+  void check_farewell(uint32_t farewell, bool gone);
   void ring_mates();
   uint64_t local_count() const { return setup_.bells.size(); }
 
@@ -144,7 +153,7 @@ class Channel {
   bool fault_seen_ = false;
 
   std::atomic<uint64_t> launched_{0};
-  std::atomic<bool> farewell_asked_{false};
+  std::atomic<uint32_t> farewell_asked_{0};
   std::mutex mutex_;
   std::condition_variable changed_;
   bool farewell_said_ = false, all_said_ = false, abandoned_ = false;  ///< guarded by mutex_

@@ -2,10 +2,16 @@
 #include "exchange/engine.h"
 
 #include <sched.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <iterator>
 #include <map>
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include "exchange/channel.h"
@@ -18,6 +24,9 @@
 namespace railyard::exchange {
 namespace {
 
+/// A process that exits with ranks around it that stay does not wait longer.
+constexpr auto kExitLimit = std::chrono::seconds(3);
+
 int usable_cpus() {
   cpu_set_t set;
   return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
@@ -25,13 +34,11 @@ int usable_cpus() {
 
 }  // namespace
 
-/// The engines of this process on one node segment. None of them may free what the others' ranks
-/// still use, and one thread may end them one after another, so the last one waits for all and
-/// frees for all.
+/// The engines of this process on one node segment. One thread may end them one after another, so
+/// only the last one waits for the other ranks, and what any of them uses is kept until then.
 struct Company {
   std::mutex mutex;
   int staying = 0;  ///< engines that have not said farewell
-  std::vector<std::unique_ptr<Engine::State>> lingering;
 
   static std::shared_ptr<Company> of(const device::Region* segment) {
     static auto* const mutex = new std::mutex;
@@ -47,9 +54,13 @@ struct Company {
 
 struct Engine::State {
   State(Gpu& g, EngineSetup s, SlotPlan p);
+  /// The context must be current: members free GPU memory.
   ~State();
   Status prepare();
   void detach();
+  /// False: an engine of this process on the same node segment has yet to leave.
+  bool leave();
+  bool needed();
   Status refuse_capture(std::span<const CUstream> streams) const;
   Status order(std::span<const CUstream> streams);
   Status follow(std::span<const CUstream> streams);
@@ -72,7 +83,45 @@ struct Engine::State {
   bool launched = false;
   std::shared_ptr<Company> company;
   bool staying = true;
-  bool kernel_left_behind = false;
+  bool discarded = false;
+};
+
+/// What ends before others can do without it goes on serving them from here: the ranks of its node
+/// get messages through it until they leave too, and a kernel that an abort has left behind may
+/// stand in a stream behind one that takes long.
+class Attic {
+ public:
+  static Attic& instance() {
+    static Attic* const attic = new Attic;  // outlives all threads
+    return *attic;
+  }
+
+  void add(Engine::State* state) {
+    std::lock_guard lock(mutex_);
+    all_.insert(state);
+  }
+  void remove(Engine::State* state) {
+    std::lock_guard lock(mutex_);
+    all_.erase(state);
+  }
+  void keep(std::unique_ptr<Engine::State> state) {
+    std::lock_guard lock(mutex_);
+    kept_.push_back(std::move(state));
+  }
+  /// Frees what is no longer needed.
+  void sweep();
+  /// The process exits: serves others as long as they need it, within reason.
+  void serve_last();
+
+ private:
+  Attic() {
+    std::atexit([] { instance().serve_last(); });
+  }
+
+  const pid_t process_ = getpid();  ///< forked children have no carriers
+  std::mutex mutex_;                ///< guards all below
+  std::set<Engine::State*> all_;    ///< also those that have not ended
+  std::vector<std::unique_ptr<Engine::State>> kept_;
 };
 
 Engine::State::State(Gpu& g, EngineSetup s, SlotPlan p)
@@ -90,6 +139,7 @@ Engine::State::State(Gpu& g, EngineSetup s, SlotPlan p)
 
 Engine::State::~State() {
   const device::Driver& driver = gpu.driver();
+  Attic::instance().remove(this);
   detach();
   if (over != nullptr) driver.cuEventDestroy(over);
   if (fork != nullptr) driver.cuEventDestroy(fork);
@@ -131,11 +181,56 @@ Status Engine::State::prepare() {
   gpu.carrier().allow_spinning(usable_cpus() >= 2 * static_cast<int>(setup.mates.size()));
   Status status = gpu.carrier().attach(*channel);
   attached = status.ok();
+  if (attached) Attic::instance().add(this);
   return status;
 }
 
 void Engine::State::detach() {
   if (std::exchange(attached, false)) gpu.carrier().detach(*channel);
+}
+
+bool Engine::State::leave() {
+  std::lock_guard lock(company->mutex);
+  if (std::exchange(staying, false)) --company->staying;
+  return company->staying == 0;
+}
+
+/// Whether somebody may still use any of it.
+bool Engine::State::needed() {
+  const device::ContextScope scope(gpu.driver(), gpu.context());
+  if (launched && gpu.driver().cuEventQuery(over) == CUDA_ERROR_NOT_READY) return true;
+  std::lock_guard lock(company->mutex);
+  return company->staying > 0 || (attached && !discarded && !channel->mates_gone());
+}
+
+void Attic::sweep() {
+  std::vector<std::unique_ptr<Engine::State>> free;
+  {
+    std::lock_guard lock(mutex_);
+    const auto first = std::stable_partition(kept_.begin(), kept_.end(),
+                                             [](const auto& state) { return state->needed(); });
+    std::move(first, kept_.end(), std::back_inserter(free));
+    kept_.erase(first, kept_.end());
+  }
+  for (std::unique_ptr<Engine::State>& state : free) {
+    const device::ContextScope scope(state->gpu.driver(), state->gpu.context());
+    state.reset();
+  }
+}
+
+void Attic::serve_last() {
+  if (getpid() != process_) return;
+  const auto limit = std::chrono::steady_clock::now() + kExitLimit;
+  std::vector<Channel*> channels;
+  std::lock_guard lock(mutex_);
+  for (Engine::State* state : all_) {
+    // What a kernel still waits for ends with the process.
+    if (!state->channel->settled()) continue;
+    state->channel->say_farewell(kLeaving);
+    state->gpu.carrier().wake();
+    channels.push_back(state->channel.get());
+  }
+  for (Channel* channel : channels) channel->wait_farewell(limit);
 }
 
 /// A graph would replay the kernel on a descriptor that later exchanges have written over.
@@ -191,6 +286,7 @@ Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Result<std::unique_ptr<Engine>> Engine::create(Gpu& gpu, EngineSetup setup) {
   Result<SlotPlan> plan = SlotPlan::make(setup.topology, setup.holdings);
   if (!plan.ok()) return plan.status();
+  Attic::instance().sweep();
   const device::ContextScope scope(gpu.driver(), gpu.context());
   std::unique_ptr<Engine> engine(
       new Engine(std::make_unique<State>(gpu, std::move(setup), plan.take())));
@@ -199,25 +295,10 @@ Result<std::unique_ptr<Engine>> Engine::create(Gpu& gpu, EngineSetup setup) {
 }
 
 Engine::~Engine() {
-  State& s = *state_;
-  const device::Driver& driver = s.gpu.driver();
-  const device::ContextScope scope(driver, s.gpu.context());
-  // Only an abort leaves a kernel behind, possibly behind somebody else's that never ends. Waiting
-  // for it could hang the caller, freeing its memory would crash the GPU: what it uses is given up.
-  s.kernel_left_behind = s.launched && driver.cuEventQuery(s.over) == CUDA_ERROR_NOT_READY;
-  if (s.kernel_left_behind) s.detach();
-  std::vector<std::unique_ptr<State>> free;
-  {
-    const std::shared_ptr<Company> company = s.company;
-    std::lock_guard lock(company->mutex);
-    if (std::exchange(s.staying, false)) --company->staying;
-    company->lingering.push_back(std::move(state_));
-    if (company->staying == 0) free.swap(company->lingering);
-  }
-  for (std::unique_ptr<State>& state : free) {
-    if (state->kernel_left_behind) [[maybe_unused]]
-      State* given_up = state.release();
-  }
+  if (state_->channel != nullptr && state_->staying) state_->channel->abandon();
+  state_->leave();
+  Attic::instance().keep(std::move(state_));
+  Attic::instance().sweep();
 }
 
 Status Engine::launch(const Exchange& exchange, std::span<const CUstream> streams) {
@@ -258,6 +339,11 @@ void Engine::abort() {
   s.channel->abandon();
 }
 
+void Engine::discard() {
+  abort();
+  state_->discarded = true;
+}
+
 Status Engine::farewell() {
   State& s = *state_;
   const device::Driver& driver = s.gpu.driver();
@@ -269,12 +355,7 @@ Status Engine::farewell() {
     s.channel->abandon();
     return status;
   }
-  bool last = false;
-  {
-    std::lock_guard lock(s.company->mutex);
-    if (std::exchange(s.staying, false)) --s.company->staying;
-    last = s.company->staying == 0;
-  }
+  const bool last = s.leave();
   s.channel->say_farewell();
   s.gpu.carrier().wake();
   s.channel->wait_farewell(last);

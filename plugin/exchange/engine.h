@@ -61,7 +61,8 @@ class Engine {
  public:
   /// After this returns on every rank, messages may flow. Needs the context current.
   static Result<std::unique_ptr<Engine>> create(Gpu& gpu, EngineSetup setup);
-  /// Frees everything; call after farewell() or abort().
+  /// Call after farewell(), abort() or discard(). Waits for nobody: what other ranks of the node
+  /// still need goes on serving them, and is freed when a later engine is made or ended.
   ~Engine();
 
   /// Starts an exchange on `streams.front()`; the kernel also waits for what is already on the
@@ -74,6 +75,8 @@ class Engine {
   Status error() const;
   /// Ends waiting kernels at once and drops what is under way. Idempotent.
   void abort();
+  /// abort() for an engine that no rank is ever going to use.
+  void discard();
   /// Waits until all own exchanges are over, their cells pulled, and all ranks of the node have
   /// said farewell too (ranks of this very process excepted as long as they have not been asked:
   /// the last of them waits for all). Returns early, with the error, on a broken communicator.

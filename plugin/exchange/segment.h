@@ -16,8 +16,9 @@
 namespace railyard::exchange {
 
 /// Values of a farewell word other than 0: nobody need wait for the rank any more.
-inline constexpr uint32_t kSaid = 1;  ///< it said so
-inline constexpr uint32_t kLost = 2;  ///< its process ended without
+inline constexpr uint32_t kSaid = 1;     ///< it said so
+inline constexpr uint32_t kLost = 2;     ///< its process ended without
+inline constexpr uint32_t kLeaving = 3;  ///< its process is exiting: as good as lost, but it waits
 
 class Segment {
  public:
@@ -27,7 +28,7 @@ class Segment {
 
   /// Offsets in the segment. `local` indices count the ranks of the node.
   uint64_t sleeping(int local) const;                 ///< uint32_t: carrier of that rank blocks
-  uint64_t farewell(int local) const;                 ///< uint32_t: 0, kSaid or kLost
+  uint64_t farewell(int local) const;                 ///< uint32_t: 0 or one of the above
   uint64_t doorbell(int local) const;                 ///< kernels::Doorbell
   uint64_t status(int local) const;                   ///< kernels::RankStatus
   uint64_t credit(int local, int dst) const;          ///< uint64_t[slots], flow local → dst
