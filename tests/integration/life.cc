@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <future>
 #include <string>
 #include <thread>
 
@@ -171,21 +172,31 @@ void exit_early(Job& job) {
   REQUIRE(ncclCommDestroy(comm));
 }
 
-/// Aborts with exchanges under way give back what they held: there is room for the next ones.
+/// Aborts whose exchanges stand in a stream behind other work: once they have left it, what they
+/// held is free, so that there is room for the next communicator.
 void aborts(Job& job) {
-  constexpr int kRounds = 8;  // more than there is memory for
+  constexpr int kRounds = 12;  // more than there is memory for
   const ncclComm_t comm = job.create(0);
   const cudaStream_t stream = job.stream();
   const Buffer& buffer = *new Buffer(kCount);  // freeing it would wait for the device
   for (int round = 0; round < kRounds; ++round) {
     ncclComm_t child = nullptr;
     REQUIRE(ncclCommSplit(comm, 0, job.rank, &child, nullptr));
+    std::promise<void> work;
+    const auto wait = [](void* promise) {
+      static_cast<std::promise<void>*>(promise)->get_future().wait();
+    };
+    REQUIRE(cudaLaunchHostFunc(stream, wait, &work));
     const int peer = (job.rank + 1) % job.ranks;
     REQUIRE(ncclRecv(buffer.data(), kCount, ncclInt32, peer, child, stream));
     REQUIRE(ncclCommAbort(child));
+    work.set_value();
     REQUIRE(cudaStreamSynchronize(stream));
   }
-  exchange_all(comm, stream, kCount, 1);
+  ncclComm_t last = nullptr;
+  REQUIRE(ncclCommSplit(comm, 0, job.rank, &last, nullptr));
+  exchange_all(last, stream, kCount, 1);
+  REQUIRE(ncclCommDestroy(last));
   REQUIRE(ncclCommDestroy(comm));
 }
 
