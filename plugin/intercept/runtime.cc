@@ -21,11 +21,11 @@ class RealEngineCalls final : public EngineCalls {
 
 Runtime& Runtime::instance(const NcclLibrary& nccl) {
   static Runtime* const runtime = [&nccl] {
-    comm::Manager& manager = comm::Manager::instance();  // first: it sets up logging
+    comm::Manager& joined = comm::Manager::instance();  // first: it sets up logging
     int version = 0;
     forward(nccl.ncclGetVersion, &version);
     log::info("intercepting NCCL %d in %s", version, nccl.path.c_str());
-    return new Runtime{nccl, manager, *new RealEngineCalls};
+    return new Runtime{nccl, joined, *new RealEngineCalls};
   }();
   return *runtime;
 }
