@@ -35,6 +35,13 @@ Environment usual(Environment more = {}) {
   return environment;
 }
 
+/// Managers live as long as the process; remembered, so that leak checkers see that on purpose.
+Manager& manager_for(const Environment& environment) {
+  static auto* const managers = new std::vector<Manager*>;
+  managers->push_back(&make_manager(environment));
+  return *managers->back();
+}
+
 ncclUniqueId blank_id() {
   ncclUniqueId id;
   std::memset(id.internal, 0, sizeof id.internal);
@@ -103,7 +110,7 @@ class Joins : public testing::Test {
     for (const char host : hosts) {
       Environment environment = usual(more);
       environment["NCCL_HOSTID"] = std::string(1, host);
-      managers.push_back(&make_manager(environment));
+      managers.push_back(&manager_for(environment));
     }
     return managers;
   }
@@ -127,7 +134,7 @@ TEST_F(Joins, RanksOfSeveralProcesses) {
 }
 
 TEST_F(Joins, RanksOfOneProcess) {
-  Manager& manager = make_manager(usual({{"RAILYARD_HOSTID", "a,a,a,b,b"}}));
+  Manager& manager = manager_for(usual({{"RAILYARD_HOSTID", "a,a,a,b,b"}}));
   ncclUniqueId id = blank_id();
   manager.mark(&id);
   const auto outcomes = join_all({&manager, &manager, &manager, &manager, &manager}, id);
@@ -210,7 +217,7 @@ TEST_F(Joins, MissingRanksAreNamed) {
 
 TEST_F(Joins, ARankThatCannotTakePartSaysWhy) {
   auto managers = processes("aabb");
-  managers[2] = &make_manager(usual({{"RAILYARD_HOSTID", "b,b"}}));
+  managers[2] = &manager_for(usual({{"RAILYARD_HOSTID", "b,b"}}));
   ncclUniqueId id = blank_id();
   managers[0]->mark(&id);
   testing::internal::CaptureStderr();
@@ -277,13 +284,13 @@ TEST(Ids, AreLeftAloneWhereAMarkWouldBeWrong) {
     return std::memcmp(a.internal, b.internal, sizeof a.internal) == 0;
   };
   ncclUniqueId id = blank;
-  make_manager(usual({{"NCCL_COMM_ID", "10.0.0.1:99"}})).mark(&id);
+  manager_for(usual({{"NCCL_COMM_ID", "10.0.0.1:99"}})).mark(&id);
   EXPECT_TRUE(same(id, blank));
 
   ncclUniqueId used = blank;
   used.internal[127] = 1;
   id = used;
-  Manager& manager = make_manager(usual());
+  Manager& manager = manager_for(usual());
   manager.mark(&id);
   EXPECT_TRUE(same(id, used));
   EXPECT_EQ(manager.join(blank, 2, 0), nullptr);
@@ -298,7 +305,7 @@ TEST(Ids, AreLeftAloneWhereAMarkWouldBeWrong) {
 TEST(Switches, OffAndUnusableConfigurationsDoNothing) {
   for (const Environment& environment :
        {Environment{{"RAILYARD_COMMS", "off"}}, Environment{{"RAILYARD_CTAS", "many"}}}) {
-    Manager& manager = make_manager(environment);
+    Manager& manager = manager_for(environment);
     EXPECT_FALSE(manager.enabled());
     ncclUniqueId id = blank_id();
     const ncclUniqueId before = id;
@@ -306,7 +313,7 @@ TEST(Switches, OffAndUnusableConfigurationsDoNothing) {
     EXPECT_EQ(std::memcmp(id.internal, before.internal, sizeof id.internal), 0);
     EXPECT_EQ(manager.join(id, 2, 0), nullptr);
   }
-  EXPECT_TRUE(make_manager(usual()).enabled());
+  EXPECT_TRUE(manager_for(usual()).enabled());
 }
 
 }  // namespace
