@@ -42,7 +42,7 @@ inline void PrintTo(const TransportKind& kind, std::ostream* out) { *out << kind
 
 inline constexpr uint32_t kSlots = 4;  ///< of each pair, in each direction
 inline constexpr uint64_t kSlotBytes = 16 << 10;
-inline constexpr std::chrono::seconds kPatience(60);
+inline constexpr std::chrono::seconds kPatience(240);
 
 inline uint64_t seed_of_run() {
   const char* given = std::getenv("RAILYARD_TEST_SEED");
