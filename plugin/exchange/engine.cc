@@ -152,7 +152,10 @@ Status Engine::State::prepare() {
   std::byte* segment = setup.segment->host();
   for (int dst = 0; dst < topology.ranks(); ++dst) {
     uint64_t* credit = at<uint64_t>(segment, layout.credit(local, dst));
-    for (uint32_t slot = 0; slot < plan.slots_per_flow(); ++slot) credit[slot] = slot;
+    for (uint32_t slot = 0; slot < plan.slots_per_flow(); ++slot) {
+      // A mate that dies this early has its words overwritten by others.
+      std::atomic_ref(credit[slot]).store(slot, std::memory_order_relaxed);
+    }
   }
   Result<std::unique_ptr<device::Region>> made =
       make_tables(gpu, {topology, plan, layout, *setup.segment, setup.mates, setup.rank});
