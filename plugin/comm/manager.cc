@@ -12,12 +12,12 @@
 #include "base/file_template.h"
 #include "base/fork.h"
 #include "base/log.h"
+#include "base/service_thread.h"
 #include "comm/communicator.h"
 #include "comm/gpu_facts.h"
 #include "comm/join.h"
 #include "comm/make_manager.h"
 #include "comm/process.h"
-#include "comm/service_thread.h"
 
 namespace railyard::comm {
 namespace {

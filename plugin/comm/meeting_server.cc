@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/meeting_server.h"
 
+#include "base/service_thread.h"
 #include "comm/meeting_loop.h"
-#include "comm/service_thread.h"
 
 namespace railyard::comm {
 

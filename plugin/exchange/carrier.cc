@@ -2,7 +2,6 @@
 #include "exchange/carrier.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -11,6 +10,8 @@
 #include <cerrno>
 #include <chrono>
 #include <utility>
+
+#include "base/service_thread.h"
 
 namespace railyard::exchange {
 namespace {
@@ -37,13 +38,10 @@ Result<std::unique_ptr<Carrier>> Carrier::start(transport::Transport& transport,
   carrier->watch(carrier->bell_.get(), kBellKey);
   carrier->watch(transport.event_fd(), kTransportKey);
 
-  // Signals are the program's business: none may be handled on this thread.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  carrier->thread_ = std::thread([c = carrier.get()] { c->run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  pthread_setname_np(carrier->thread_.native_handle(), "railyard-carry");
+  Result<std::thread> thread =
+      start_service_thread("railyard-carry", [c = carrier.get()] { c->run(); });
+  if (!thread.ok()) return thread.status();
+  carrier->thread_ = thread.take();
   return carrier;
 }
 

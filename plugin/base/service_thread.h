@@ -8,10 +8,10 @@
 
 #include "base/status.h"
 
-namespace railyard::comm {
+namespace railyard {
 
 /// `name` (up to 15 characters) shows in debuggers and top. Fails where the system refuses another
 /// thread.
 Result<std::thread> start_service_thread(const char* name, std::function<void()> body);
 
-}  // namespace railyard::comm
+}  // namespace railyard

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/service_thread.h"
+#include "base/service_thread.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -7,7 +7,7 @@
 #include <system_error>
 #include <utility>
 
-namespace railyard::comm {
+namespace railyard {
 
 Result<std::thread> start_service_thread(const char* name, std::function<void()> body) {
   sigset_t all, before;
@@ -26,4 +26,4 @@ Result<std::thread> start_service_thread(const char* name, std::function<void()>
   return thread;
 }
 
-}  // namespace railyard::comm
+}  // namespace railyard
