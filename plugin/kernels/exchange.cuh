@@ -131,6 +131,7 @@ class ExchangeBlock {
       return drop(i);
     }
     if (value != lane.sequence + (is_send(i) ? 0 : 1)) return;
+    if (is_send(i)) port::take_back(word);
     const uint32_t place = port::fetch_add_in_block(&state_.ready_count, 1);
     if (place < kMaxReady) state_.ready[place] = i;
   }
@@ -171,6 +172,7 @@ class ExchangeBlock {
     port::copy(cell + sizeof(CellHeader), message.buffer + offset, bytes);
     port::barrier();
     if (!leader()) return true;
+    port::hand_over(flow.credit + slot);
     if (flow.peer_arrival != nullptr) {
       port::store_release(flow.peer_arrival + slot, lane.sequence + 1);
       port::notify(flow.peer_doorbell);

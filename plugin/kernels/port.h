@@ -21,6 +21,9 @@
 
 #include "kernels/doorbell.h"
 #define RY_DEVICE inline
+#if defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
+#endif
 #endif
 
 namespace railyard::port {
@@ -82,6 +85,8 @@ RY_DEVICE uint32_t publications(kernels::Doorbell*) { return 0; }
 RY_DEVICE void wait(kernels::Doorbell*, uint32_t) { __nanosleep(100); }
 RY_DEVICE void notify(kernels::Doorbell*) {}
 RY_DEVICE void ring(const kernels::Bell&) {}
+RY_DEVICE void hand_over(const uint64_t*) {}
+RY_DEVICE void take_back(const uint64_t*) {}
 
 /// By all threads of a block together; the ranges do not overlap.
 template <typename Word>
@@ -157,6 +162,19 @@ inline uint32_t publications(kernels::Doorbell* doorbell) {
 inline void wait(kernels::Doorbell* doorbell, uint32_t seen) { kernels::sleep(doorbell, seen); }
 inline void notify(kernels::Doorbell* doorbell) { kernels::notify(doorbell); }
 inline void ring(const kernels::Bell& bell) { kernels::ring(bell); }
+
+/// A slot that one block fills, a rank in another process empties and the next block fills again:
+/// the thread sanitizer does not see the other process, so it is told of the round trip.
+inline void hand_over([[maybe_unused]] const uint64_t* credit) {
+#if defined(__SANITIZE_THREAD__)
+  __tsan_release(const_cast<uint64_t*>(credit));
+#endif
+}
+inline void take_back([[maybe_unused]] const uint64_t* credit) {
+#if defined(__SANITIZE_THREAD__)
+  __tsan_acquire(const_cast<uint64_t*>(credit));
+#endif
+}
 
 inline void copy(std::byte* to, const std::byte* from, uint64_t bytes) {
   const uint64_t begin = bytes * thread() / threads();
