@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "capture.h"
 #include "context.h"
 #include "device.h"
 #include "exports.h"
@@ -173,6 +174,7 @@ CUresult cuCtxGetFlags(unsigned* flags) {
 
 CUresult cuCtxSynchronize() {
   return with_context([](Context& context) -> CUresult {
+    if (CUresult result = refuse_capture(context); result != CUDA_SUCCESS) return result;
     context.synchronize();
     return CUDA_SUCCESS;
   });

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <thread>
 
+#include "capture.h"
 #include "context.h"
 #include "exports.h"
 #include "memory.h"
@@ -41,7 +42,7 @@ CUresult wait_value(CUstream handle, CUdeviceptr address, T wanted, unsigned fla
     unsigned condition = flags & ~unsigned{CU_STREAM_WAIT_VALUE_FLUSH};
     T* word = word_at<T>(address);
     if (word == nullptr || condition > CU_STREAM_WAIT_VALUE_NOR) return CUDA_ERROR_INVALID_VALUE;
-    stream.submit([word, wanted, condition] {
+    return add_work(stream, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, [word, wanted, condition] {
       constexpr std::chrono::microseconds kLongest{500};
       std::chrono::microseconds pause{20};
       std::atomic_ref<T> value(*word);
@@ -50,7 +51,6 @@ CUresult wait_value(CUstream handle, CUdeviceptr address, T wanted, unsigned fla
         pause = std::min(2 * pause, kLongest);
       }
     });
-    return CUDA_SUCCESS;
   });
 }
 
@@ -61,8 +61,8 @@ CUresult write_value(CUstream handle, CUdeviceptr address, T value, unsigned fla
     if (word == nullptr || flags > CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER) {
       return CUDA_ERROR_INVALID_VALUE;
     }
-    stream.submit([word, value] { std::atomic_ref<T>(*word).store(value); });
-    return CUDA_SUCCESS;
+    return add_work(stream, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
+                    [word, value] { std::atomic_ref<T>(*word).store(value); });
   });
 }
 

@@ -3,6 +3,7 @@
 // Exported functions: memory by address.
 #include <algorithm>
 
+#include "capture.h"
 #include "context.h"
 #include "device.h"
 #include "exports.h"
@@ -45,12 +46,12 @@ CUresult cuMemGetInfo(size_t* free, size_t* total) {
 }
 
 CUresult cuMemAlloc(CUdeviceptr* address, size_t bytes) {
-  return with_context(
+  return with_context_unless_captured(
       [&](Context& context) { return allocate_for(context, address, bytes, MemoryKind::kDevice); });
 }
 
 CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned flags) {
-  return with_context([&](Context& context) -> CUresult {
+  return with_context_unless_captured([&](Context& context) -> CUresult {
     if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST) {
       return CUDA_ERROR_INVALID_VALUE;
     }
@@ -61,7 +62,7 @@ CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned flags) {
 CUresult cuMemAllocPitch(CUdeviceptr* address, size_t* pitch, size_t width, size_t height,
                          unsigned element) {
   constexpr size_t kPitchAlignment = 512;
-  return with_context([&](Context& context) -> CUresult {
+  return with_context_unless_captured([&](Context& context) -> CUresult {
     if (pitch == nullptr || width == 0 || height == 0 ||
         (element != 4 && element != 8 && element != 16)) {
       return CUDA_ERROR_INVALID_VALUE;
@@ -76,20 +77,22 @@ CUresult cuMemAllocPitch(CUdeviceptr* address, size_t* pitch, size_t width, size
 }
 
 CUresult cuMemFree(CUdeviceptr address) {
-  return with_context([&](Context& context) -> CUresult {
+  return with_context_unless_captured([&](Context& context) -> CUresult {
     if (address == 0) return CUDA_SUCCESS;
     return free_memory(context, address, {MemoryKind::kDevice, MemoryKind::kManaged});
   });
 }
 
 CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream handle) {
-  return with_stream(handle, [&](StreamObject& stream) {
+  return with_stream(handle, [&](StreamObject& stream) -> CUresult {
+    if (CUresult result = refuse_capture(stream); result != CUDA_SUCCESS) return result;
     return allocate_for(*stream.context, address, bytes, MemoryKind::kDevice);
   });
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
   return with_stream(handle, [&](StreamObject& stream) -> CUresult {
+    if (CUresult result = refuse_capture(stream); result != CUDA_SUCCESS) return result;
     // The address leaves the map in stream order, lest earlier work be refused it; but a second
     // free must fail at once.
     if (!memory().begin_free(address)) return CUDA_ERROR_INVALID_VALUE;
@@ -103,7 +106,7 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
 CUresult cuMemHostAlloc(void** address, size_t bytes, unsigned flags) {
   constexpr unsigned kKnown =
       CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
-  return with_context([&](Context& context) -> CUresult {
+  return with_context_unless_captured([&](Context& context) -> CUresult {
     if (address == nullptr || (flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
     return allocate(context, bytes, MemoryKind::kHost, flags, address);
   });
@@ -112,7 +115,7 @@ CUresult cuMemHostAlloc(void** address, size_t bytes, unsigned flags) {
 CUresult cuMemAllocHost(void** address, size_t bytes) { return cuMemHostAlloc(address, bytes, 0); }
 
 CUresult cuMemFreeHost(void* address) {
-  return with_context([&](Context& context) {
+  return with_context_unless_captured([&](Context& context) {
     return free_memory(context, address_of(address), {MemoryKind::kHost});
   });
 }
@@ -120,7 +123,7 @@ CUresult cuMemFreeHost(void* address) {
 CUresult cuMemHostRegister(void* address, size_t bytes, unsigned flags) {
   constexpr unsigned kKnown = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
                               CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
-  return with_context([&](Context& context) -> CUresult {
+  return with_context_unless_captured([&](Context& context) -> CUresult {
     if (address == nullptr || bytes == 0 || (flags & ~kKnown) != 0 ||
         bytes > ~uintptr_t{0} - address_of(address)) {
       return CUDA_ERROR_INVALID_VALUE;
@@ -132,7 +135,7 @@ CUresult cuMemHostRegister(void* address, size_t bytes, unsigned flags) {
 }
 
 CUresult cuMemHostUnregister(void* address) {
-  return with_context([&](Context& context) -> CUresult {
+  return with_context_unless_captured([&](Context& context) -> CUresult {
     if (address == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (!memory().take(address_of(address), {MemoryKind::kRegistered})) {
       return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;

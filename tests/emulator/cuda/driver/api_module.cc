@@ -4,6 +4,7 @@
 // as CUDA allows.
 #include <algorithm>
 
+#include "capture.h"
 #include "exports.h"
 #include "module.h"
 #include "settings.h"
@@ -27,7 +28,7 @@ CUresult with_function(CUfunction function, F f) {
 extern "C" {
 
 CUresult cuModuleLoadData(CUmodule* module, const void* image) {
-  return with_context([&](Context& context) -> CUresult {
+  return with_context_unless_captured([&](Context& context) -> CUresult {
     return module == nullptr ? CUDA_ERROR_INVALID_VALUE : load_module(&context, image, module);
   });
 }
@@ -41,7 +42,7 @@ CUresult cuModuleLoadFatBinary(CUmodule* module, const void* image) {
 }
 
 CUresult cuModuleUnload(CUmodule module) {
-  return with_context([&](Context&) { return unload_module(module); });
+  return with_context_unless_captured([&](Context&) { return unload_module(module); });
 }
 
 CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Exported functions: streams, events, host functions.
+#include "capture.h"
 #include "context.h"
 #include "device.h"
 #include "event.h"
@@ -32,6 +33,7 @@ CUresult cuStreamDestroy(CUstream stream) {
 
 CUresult cuStreamSynchronize(CUstream handle) {
   return with_stream(handle, [](StreamObject& stream) -> CUresult {
+    if (CUresult result = refuse_capture(stream); result != CUDA_SUCCESS) return result;
     stream.synchronize();
     return CUDA_SUCCESS;
   });
@@ -39,6 +41,7 @@ CUresult cuStreamSynchronize(CUstream handle) {
 
 CUresult cuStreamQuery(CUstream handle) {
   return with_stream(handle, [](StreamObject& stream) -> CUresult {
+    if (CUresult result = refuse_capture(stream); result != CUDA_SUCCESS) return result;
     return stream.idle() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
   });
 }
@@ -74,18 +77,17 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned flags) {
     if (flags != CU_EVENT_WAIT_DEFAULT && flags != CU_EVENT_WAIT_EXTERNAL) {
       return CUDA_ERROR_INVALID_VALUE;
     }
-    return wait_event(event, stream);
+    return wait_event(event, stream, flags == CU_EVENT_WAIT_EXTERNAL);
   });
 }
 
 CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void* data) {
   return with_stream(handle, [&](StreamObject& stream) -> CUresult {
     if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    stream.submit([function, data] {
+    return add_work(stream, CU_GRAPH_NODE_TYPE_HOST, [function, data] {
       HostFunctionScope scope;
       function(data);
     });
-    return CUDA_SUCCESS;
   });
 }
 
@@ -93,6 +95,7 @@ CUresult cuStreamAddCallback(CUstream handle, CUstreamCallback function, void* d
                              unsigned flags) {
   return with_stream(handle, [&](StreamObject& stream) -> CUresult {
     if (function == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (CUresult result = refuse_capture(stream); result != CUDA_SUCCESS) return result;
     stream.submit([function, handle, data] {
       HostFunctionScope scope;
       function(handle, CUDA_SUCCESS, data);
@@ -116,7 +119,7 @@ CUresult cuEventRecordWithFlags(CUevent event, CUstream handle, unsigned flags) 
     if (flags != CU_EVENT_RECORD_DEFAULT && flags != CU_EVENT_RECORD_EXTERNAL) {
       return CUDA_ERROR_INVALID_VALUE;
     }
-    return record_event(event, stream);
+    return record_event(event, stream, flags == CU_EVENT_RECORD_EXTERNAL);
   });
 }
 
@@ -125,11 +128,17 @@ CUresult cuEventRecord(CUevent event, CUstream handle) {
 }
 
 CUresult cuEventQuery(CUevent event) {
-  return with_driver([&] { return query_event(event); });
+  return with_driver([&] {
+    CUresult result = refuse_unsafe();
+    return result == CUDA_SUCCESS ? query_event(event) : result;
+  });
 }
 
 CUresult cuEventSynchronize(CUevent event) {
-  return with_driver([&] { return synchronize_event(event); });
+  return with_driver([&] {
+    CUresult result = refuse_unsafe();
+    return result == CUDA_SUCCESS ? synchronize_event(event) : result;
+  });
 }
 
 CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {

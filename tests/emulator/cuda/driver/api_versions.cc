@@ -40,10 +40,16 @@ constexpr Version kVersions[] = {
     {"cuDeviceGetUuid", 9020, "cuDeviceGetUuid"},
     {"cuEventElapsedTime", 12080, "cuEventElapsedTime_v2"},
     {"cuEventElapsedTime", 2000, "cuEventElapsedTime"},
+    {"cuGraphInstantiate", 12000, "cuGraphInstantiateWithFlags"},
+    {"cuGraphInstantiate", 10000, "cuGraphInstantiate_v2"},
+    {"cuGraphNodeGetDependencies", 12030, "cuGraphNodeGetDependencies_v2"},
+    {"cuGraphNodeGetDependencies", 10000, "cuGraphNodeGetDependencies"},
     {"cuGetProcAddress", 12000, "cuGetProcAddress_v2"},
     {"cuGetProcAddress", 11030, "cuGetProcAddress"},
     {"cuStreamGetCaptureInfo", 12030, "cuStreamGetCaptureInfo_v3"},
     {"cuStreamGetCaptureInfo", 11030, "cuStreamGetCaptureInfo_v2"},
+    {"cuStreamUpdateCaptureDependencies", 12030, "cuStreamUpdateCaptureDependencies_v2"},
+    {"cuStreamUpdateCaptureDependencies", 11030, "cuStreamUpdateCaptureDependencies"},
 };
 
 /// A handle of this library.

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "capture.h"
 #include "memory.h"
 #include "process.h"
 
@@ -79,11 +80,19 @@ CUresult copy(StreamObject& stream, const CopyShape& shape, Side to, Side from, 
   }
   bool device_only = target == Place::kDevice && source == Place::kDevice;
   bool wait = target == Place::kPageable || (mode == Mode::kSynchronous && !device_only);
+  // A graph would read or write pageable memory at times of its own.
+  if (wait || source == Place::kPageable) {
+    if (CUresult result = refuse_capture(stream); result != CUDA_SUCCESS) return result;
+  }
+  if (mode == Mode::kSynchronous) {
+    if (CUresult result = refuse_unsafe(); result != CUDA_SUCCESS) return result;
+  }
   CopyShape work = shape;
   std::shared_ptr<std::vector<char>> kept;
   if (source == Place::kPageable && !wait) kept = snapshot(&work);
-  Point done = stream.submit([work, kept] { unless_exiting([&] { move_rows(work); }); });
-  if (wait) done.wait();
+  const auto move = [work, kept] { unless_exiting([&] { move_rows(work); }); };
+  if (!wait) return add_work(stream, CU_GRAPH_NODE_TYPE_MEMCPY, move);
+  stream.submit(move).wait();
   return CUDA_SUCCESS;
 }
 
@@ -96,14 +105,13 @@ CUresult fill(StreamObject& stream, const FillShape& shape) {
   }
   size_t bytes = extent(width, shape.rows, shape.pitch);
   if (bytes == 0 || !memory().covers(shape.to, bytes)) return CUDA_ERROR_INVALID_VALUE;
-  stream.submit([shape] {
+  return add_work(stream, CU_GRAPH_NODE_TYPE_MEMSET, [shape] {
     unless_exiting([&] {
       if (shape.size == 1) fill_rows<uint8_t>(shape);
       if (shape.size == 2) fill_rows<uint16_t>(shape);
       if (shape.size == 4) fill_rows<uint32_t>(shape);
     });
   });
-  return CUDA_SUCCESS;
 }
 
 }  // namespace railyard::emulator

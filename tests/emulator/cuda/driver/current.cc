@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "capture.h"
 #include "context.h"
 #include "handles.h"
 #include "resources.h"
@@ -47,6 +48,7 @@ void retire(const std::shared_ptr<Context>& context) {
   contexts().take(context->handle());
   for (const auto& stream :
        streams().take_if([&](const StreamObject& s) { return s.context == context; })) {
+    forget_captures_of(*stream);
     stream->queue->close();
   }
   release_resources(*context);
@@ -189,6 +191,7 @@ CUstream create_stream(Context& context, StreamObject::Kind kind, int priority) 
 CUresult destroy_stream(CUstream handle) {
   auto stream = streams().take(handle);
   if (!stream) return CUDA_ERROR_INVALID_HANDLE;
+  forget_captures_of(*stream);
   stream->queue->close();
   return CUDA_SUCCESS;
 }

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <mutex>
 
+#include "capture.h"
 #include "handles.h"
 #include "resources.h"
 
@@ -17,7 +18,11 @@ struct Record {
   Point point;
   /// Written by the work at `point`, read once the point is past.
   std::shared_ptr<Clock::time_point> when;
+  /// Set: recorded in a capture, and the point is none.
+  std::optional<CapturedPoint> captured = {};
 };
+
+}  // namespace
 
 class Event {
  public:
@@ -41,6 +46,8 @@ class Event {
   Record record_;
 };
 
+namespace {
+
 HandleTable<CUevent, Event>& events() {
   static auto* const kTable = new HandleTable<CUevent, Event>(4);
   return *kTable;
@@ -50,7 +57,16 @@ HandleTable<CUevent, Event>& events() {
 template <typename F>
 CUresult with_event(CUevent handle, F f) {
   std::shared_ptr<Event> event = events().find(handle);
-  return event ? f(*event) : CUDA_ERROR_INVALID_HANDLE;
+  return event ? f(event) : CUDA_ERROR_INVALID_HANDLE;
+}
+
+/// Runs `f(point)` with what was recorded last, outside of captures.
+template <typename F>
+CUresult with_record(CUevent handle, F f) {
+  return with_event(handle, [&](const std::shared_ptr<Event>& event) -> CUresult {
+    Record record = event->record();
+    return record.captured ? refuse_captured(*record.captured) : f(record.point);
+  });
 }
 
 }  // namespace
@@ -71,35 +87,59 @@ CUresult destroy_event(CUevent event) {
   return events().take(event) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-CUresult record_event(CUevent handle, StreamObject& stream) {
-  return with_event(handle, [&](Event& event) -> CUresult {
-    if (event.context() != stream.context.get()) return CUDA_ERROR_INVALID_HANDLE;
-    auto when = std::make_shared<Clock::time_point>();
-    Point point = stream.submit([when] { *when = Clock::now(); });
-    event.set(Record{std::move(point), std::move(when)});
+CUresult record_event(CUevent handle, StreamObject& stream, bool external) {
+  return with_event(handle, [&](const std::shared_ptr<Event>& event) -> CUresult {
+    if (event->context() != stream.context.get()) return CUDA_ERROR_INVALID_HANDLE;
+    if (external) return add_event_node(stream, CU_GRAPH_NODE_TYPE_EVENT_RECORD, event);
+    std::optional<CapturedPoint> captured;
+    CUresult result = captured_point(stream, &captured);
+    if (result != CUDA_SUCCESS) return result;
+    if (captured) {
+      event->set(Record{{}, nullptr, std::move(captured)});
+    } else {
+      record_at(*event, [&](Work work) { return stream.submit(std::move(work)); });
+    }
     return CUDA_SUCCESS;
   });
 }
 
-CUresult wait_event(CUevent handle, StreamObject& stream) {
-  return with_event(handle, [&](Event& event) -> CUresult {
-    Point point = event.record().point;
-    if (!point.past()) stream.submit([] {}, {std::move(point)});
+CUresult wait_event(CUevent handle, StreamObject& stream, bool external) {
+  return with_event(handle, [&](const std::shared_ptr<Event>& event) -> CUresult {
+    if (external) return add_event_node(stream, CU_GRAPH_NODE_TYPE_WAIT_EVENT, event);
+    Record record = event->record();
+    if (record.captured) return join_capture(stream, *record.captured);
+    // Never recorded: nothing to wait for, in a capture either.
+    if (!record.point.stream) return CUDA_SUCCESS;
+    if (captures(stream)) {
+      refuse_capture(stream);
+      return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+    }
+    if (CUresult result = refuse_capture(stream); result != CUDA_SUCCESS) return result;
+    if (!record.point.past()) stream.submit([] {}, {std::move(record.point)});
     return CUDA_SUCCESS;
   });
 }
 
 CUresult query_event(CUevent handle) {
-  return with_event(handle, [](Event& event) -> CUresult {
-    return event.record().point.past() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  return with_record(handle, [](const Point& point) -> CUresult {
+    return point.past() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
   });
 }
 
 CUresult synchronize_event(CUevent handle) {
-  return with_event(handle, [](Event& event) -> CUresult {
-    event.record().point.wait();
+  return with_record(handle, [](const Point& point) -> CUresult {
+    point.wait();
     return CUDA_SUCCESS;
   });
+}
+
+Point last_record(const Event& event) { return event.record().point; }
+
+Point record_at(Event& event, const std::function<Point(Work)>& enqueue) {
+  auto when = std::make_shared<Clock::time_point>();
+  Point point = enqueue([when] { *when = Clock::now(); });
+  event.set(Record{point, std::move(when)});
+  return point;
 }
 
 CUresult elapsed_time(CUevent start, CUevent end, float* milliseconds) {
@@ -108,6 +148,7 @@ CUresult elapsed_time(CUevent start, CUevent end, float* milliseconds) {
   for (int i = 0; i < 2; ++i) {
     if (!events_of[i] || !events_of[i]->timed()) return CUDA_ERROR_INVALID_HANDLE;
     records[i] = events_of[i]->record();
+    if (records[i].captured) return refuse_captured(*records[i].captured);
     if (!records[i].when) return CUDA_ERROR_INVALID_HANDLE;
   }
   if (!records[0].point.past() || !records[1].point.past()) return CUDA_ERROR_NOT_READY;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "capture.h"
 #include "handles.h"
 #include "resources.h"
 #include "settings.h"
@@ -99,11 +100,10 @@ CUresult launch(CUfunction function, const Grid& grid, StreamObject& stream, voi
   if (extra != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   if (parameters == nullptr && kernel->parameters > 0) return CUDA_ERROR_INVALID_VALUE;
   auto arguments = std::make_shared<Arguments>(kernel->parameters, parameters);
-  stream.submit([kernel, blocks, threads, arguments] {
+  return add_work(stream, CU_GRAPH_NODE_TYPE_KERNEL, [kernel, blocks, threads, arguments] {
     kernels::run_on_host(*kernel, static_cast<uint32_t>(blocks), static_cast<uint32_t>(threads),
                          arguments->pointers.data());
   });
-  return CUDA_SUCCESS;
 }
 
 void release_modules(const Context& context) {

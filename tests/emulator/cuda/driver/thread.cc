@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 
+#include "capture.h"
 #include "context.h"
 
 namespace railyard::emulator {
@@ -22,7 +23,10 @@ pthread_key_t make_key() {
 }  // namespace
 
 Thread::~Thread() {
-  for (const auto& stream : default_streams) stream->queue->close();
+  for (const auto& stream : default_streams) {
+    forget_captures_of(*stream);
+    stream->queue->close();
+  }
 }
 
 Thread& this_thread() {

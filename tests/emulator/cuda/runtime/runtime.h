@@ -41,6 +41,14 @@ cudaError_t with_context(F f) {
   return result(code == CUDA_SUCCESS ? f() : code);
 }
 
+/// cudaStreamGetCaptureInfo in its newest shape, which the older ones are parts of.
+cudaError_t capture_info(cudaStream_t stream, cudaStreamCaptureStatus* status,
+                         unsigned long long* id, cudaGraph_t* graph,
+                         const cudaGraphNode_t** dependencies, const cudaGraphEdgeData** edges,
+                         size_t* count);
+cudaError_t update_dependencies(cudaStream_t stream, cudaGraphNode_t* nodes, size_t count,
+                                unsigned flags);
+
 inline CUdeviceptr address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
 
 }  // namespace railyard::emulator

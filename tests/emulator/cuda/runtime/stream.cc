@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Exported functions: streams, events, host functions, capture.
+// Exported functions: streams, events, host functions.
 #include <memory>
 
 #include "runtime.h"
@@ -78,35 +78,6 @@ cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t func
     auto callback = std::make_unique<Callback>(Callback{function, data});
     CUresult code = cuStreamAddCallback(stream, call_back, callback.get(), flags);
     if (code == CUDA_SUCCESS) static_cast<void>(callback.release());
-    return code;
-  });
-}
-
-cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
-  return with_context([&]() -> CUresult {
-    CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;
-    if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    CUresult code = cuStreamIsCapturing(stream, &state);
-    if (code == CUDA_SUCCESS) *status = static_cast<cudaStreamCaptureStatus>(state);
-    return code;
-  });
-}
-
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
-  return with_context(
-      [&] { return cuStreamBeginCapture(stream, static_cast<CUstreamCaptureMode>(mode)); });
-}
-
-cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  return with_context([&] { return cuStreamEndCapture(stream, graph); });
-}
-
-cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
-  return with_driver([&]() -> CUresult {
-    if (mode == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    auto exchanged = static_cast<CUstreamCaptureMode>(*mode);
-    CUresult code = cuThreadExchangeStreamCaptureMode(&exchanged);
-    if (code == CUDA_SUCCESS) *mode = static_cast<cudaStreamCaptureMode>(exchanged);
     return code;
   });
 }

@@ -136,6 +136,35 @@ TEST_F(RuntimeTest, HostFunctionsAndCallbacks) {
   EXPECT_RUNTIME(cudaStreamDestroy(stream));
 }
 
+TEST_F(RuntimeTest, CapturesAndReplays) {
+  cudaStream_t stream = nullptr;
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t exec = nullptr;
+  int calls = 0;
+  const auto count_up = [](void* count) { ++*static_cast<int*>(count); };
+  EXPECT_RUNTIME(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  EXPECT_RUNTIME(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  EXPECT_RUNTIME(cudaLaunchHostFunc(stream, count_up, &calls));
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  unsigned long long id = 0;
+  size_t count = 0;
+  EXPECT_RUNTIME(cudaStreamGetCaptureInfo(stream, &status, &id, nullptr, nullptr, nullptr, &count));
+  EXPECT_EQ(status, cudaStreamCaptureStatusActive);
+  EXPECT_EQ(count, 1U);
+  EXPECT_RUNTIME(cudaStreamEndCapture(stream, &graph));
+  cudaUserObject_t object = nullptr;
+  EXPECT_RUNTIME(
+      cudaUserObjectCreate(&object, &calls, count_up, 1, cudaUserObjectNoDestructorSync));
+  EXPECT_RUNTIME(cudaGraphRetainUserObject(graph, object, 1, 0));
+  EXPECT_RUNTIME(cudaGraphInstantiate(&exec, graph, 0));
+  for (int i = 0; i < 3; ++i) EXPECT_RUNTIME(cudaGraphLaunch(exec, stream));
+  EXPECT_RUNTIME(cudaStreamSynchronize(stream));
+  EXPECT_EQ(calls, 3);
+  EXPECT_RUNTIME(cudaGraphExecDestroy(exec));
+  EXPECT_RUNTIME(cudaGraphDestroy(graph));
+  EXPECT_RUNTIME(cudaStreamDestroy(stream));
+}
+
 TEST_F(RuntimeTest, TheLastErrorIsKeptUntilRead) {
   EXPECT_EQ(cudaSetDevice(1000), cudaErrorInvalidDevice);
   EXPECT_RUNTIME(cudaDeviceSynchronize());

@@ -60,13 +60,17 @@ static_assert(offsetof(DeviceProperties, memoryPoolSupportedHandleTypes) == 760)
 extern "C" {
 
 cudaError_t cudaGetDeviceProperties_v2(DeviceProperties*, int);
-cudaError_t capture_info(cudaStream_t, cudaStreamCaptureStatus*,
-                         unsigned long long*) __asm__("cudaStreamGetCaptureInfo");
+cudaError_t capture_info_v1(cudaStream_t, cudaStreamCaptureStatus*,
+                            unsigned long long*) __asm__("cudaStreamGetCaptureInfo");
 cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t, cudaStreamCaptureStatus*, unsigned long long*,
                                         cudaGraph_t*, const cudaGraphNode_t**, size_t*);
 cudaError_t cudaStreamGetCaptureInfo_v3(cudaStream_t, cudaStreamCaptureStatus*, unsigned long long*,
                                         cudaGraph_t*, const cudaGraphNode_t**,
                                         const cudaGraphEdgeData**, size_t*);
+cudaError_t update_dependencies_v1(cudaStream_t, cudaGraphNode_t*, size_t,
+                                   unsigned) __asm__("cudaStreamUpdateCaptureDependencies");
+cudaError_t cudaStreamUpdateCaptureDependencies_v2(cudaStream_t, cudaGraphNode_t*,
+                                                   const cudaGraphEdgeData*, size_t, unsigned);
 
 cudaError_t cudaGetDeviceProperties_v2(DeviceProperties* properties, int device) {
   return with_driver([&]() -> CUresult {
@@ -79,21 +83,33 @@ cudaError_t cudaGetDeviceProperties_v2(DeviceProperties* properties, int device)
   });
 }
 
-cudaError_t capture_info(cudaStream_t stream, cudaStreamCaptureStatus* status,
-                         unsigned long long*) {
-  return cudaStreamIsCapturing(stream, status);
+cudaError_t capture_info_v1(cudaStream_t stream, cudaStreamCaptureStatus* status,
+                            unsigned long long* id) {
+  return capture_info(stream, status, id, nullptr, nullptr, nullptr, nullptr);
 }
 
 cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t stream, cudaStreamCaptureStatus* status,
-                                        unsigned long long*, cudaGraph_t*, const cudaGraphNode_t**,
-                                        size_t*) {
-  return cudaStreamIsCapturing(stream, status);
+                                        unsigned long long* id, cudaGraph_t* graph,
+                                        const cudaGraphNode_t** dependencies, size_t* count) {
+  return capture_info(stream, status, id, graph, dependencies, nullptr, count);
 }
 
 cudaError_t cudaStreamGetCaptureInfo_v3(cudaStream_t stream, cudaStreamCaptureStatus* status,
-                                        unsigned long long*, cudaGraph_t*, const cudaGraphNode_t**,
-                                        const cudaGraphEdgeData**, size_t*) {
-  return cudaStreamIsCapturing(stream, status);
+                                        unsigned long long* id, cudaGraph_t* graph,
+                                        const cudaGraphNode_t** dependencies,
+                                        const cudaGraphEdgeData** edges, size_t* count) {
+  return capture_info(stream, status, id, graph, dependencies, edges, count);
+}
+
+cudaError_t update_dependencies_v1(cudaStream_t stream, cudaGraphNode_t* nodes, size_t count,
+                                   unsigned flags) {
+  return update_dependencies(stream, nodes, count, flags);
+}
+
+cudaError_t cudaStreamUpdateCaptureDependencies_v2(cudaStream_t stream, cudaGraphNode_t* nodes,
+                                                   const cudaGraphEdgeData*, size_t count,
+                                                   unsigned flags) {
+  return update_dependencies(stream, nodes, count, flags);
 }
 
 }  // extern "C"
