@@ -20,10 +20,9 @@ class Capture {
   const StreamObject* const origin;
   const CUstreamCaptureMode mode;
   const std::thread::id thread = std::this_thread::get_id();
-  const std::shared_ptr<Graph> graph = std::make_shared<Graph>();
+  std::shared_ptr<Graph> graph = std::make_shared<Graph>();  ///< null: over
   const CUgraph handle;
   bool spoilt = false;
-  bool over = false;
 };
 
 namespace {
@@ -118,7 +117,7 @@ bool joined(const Seat& origin) {
 }
 
 void close(const std::shared_ptr<Capture>& capture) {
-  capture->over = true;
+  capture->graph = nullptr;
   std::erase_if(all().seats, [&](const auto& entry) { return entry.second.capture == capture; });
   count_seats();
 }
@@ -298,14 +297,16 @@ CUresult captured_point(const StreamObject& stream, std::optional<CapturedPoint>
   std::lock_guard lock(all().mutex);
   Seat* seat = nullptr;
   CUresult result = enter(stream, &seat);
-  if (result == CUDA_SUCCESS && seat != nullptr) *point = {seat->capture, seat->frontier};
+  if (result == CUDA_SUCCESS && seat != nullptr) {
+    *point = {seat->capture, {seat->frontier.begin(), seat->frontier.end()}};
+  }
   return result;
 }
 
 CUresult join_capture(const StreamObject& stream, const CapturedPoint& point) {
   std::lock_guard lock(all().mutex);
   const std::shared_ptr<Capture>& capture = point.capture;
-  if (capture->over) return CUDA_ERROR_CAPTURED_EVENT;
+  if (!capture->graph) return CUDA_ERROR_CAPTURED_EVENT;
   if (capture->spoilt) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   Seat* seat = nullptr;
   if (CUresult result = enter(stream, &seat); result != CUDA_SUCCESS) return result;
@@ -320,13 +321,13 @@ CUresult join_capture(const StreamObject& stream, const CapturedPoint& point) {
     seat->capture->spoilt = capture->spoilt = true;
     return CUDA_ERROR_STREAM_CAPTURE_MERGE;
   }
-  for (const NodePtr& node : point.nodes) add_dependency(&seat->frontier, node);
+  for (const auto& node : point.nodes) add_dependency(&seat->frontier, node.lock());
   return CUDA_SUCCESS;
 }
 
 CUresult refuse_captured(const CapturedPoint& point) {
   std::lock_guard lock(all().mutex);
-  if (!point.capture->over) point.capture->spoilt = true;
+  if (point.capture->graph) point.capture->spoilt = true;
   return CUDA_ERROR_CAPTURED_EVENT;
 }
 

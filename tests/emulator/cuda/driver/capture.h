@@ -57,10 +57,10 @@ CUresult update_dependencies(const StreamObject& stream, const CUgraphNode* node
 /// The stream ends.
 void forget_captures_of(const StreamObject& stream);
 
-/// What an event stands for that was recorded in a capture.
+/// What an event stands for that was recorded in a capture. Keeps no graph alive.
 struct CapturedPoint {
   std::shared_ptr<Capture> capture;
-  std::vector<NodePtr> nodes;
+  std::vector<std::weak_ptr<Node>> nodes;
 };
 /// Where the capture of the stream is; nothing if it does not capture.
 CUresult captured_point(const StreamObject& stream, std::optional<CapturedPoint>* point);

@@ -196,11 +196,15 @@ TEST_F(GraphTest, ExternalEventsOrderGraphsAndStreams) {
 TEST_F(GraphTest, UserObjectsLiveAsLongAsGraphAndExecutables) {
   OwnStream stream;
   Witness witness;
+  OwnEvent event;
   CUgraph graph = nullptr;
   begin(stream);
   CUstreamCaptureStatus status{};
   EXPECT_CUDA(cuStreamGetCaptureInfo(stream, &status, nullptr, &graph, nullptr, nullptr, nullptr));
   EXPECT_CUDA(cuGraphRetainUserObject(graph, witness.object(), 1, CU_GRAPH_USER_OBJECT_MOVE));
+  // An event keeps nothing of the capture it was recorded in.
+  EXPECT_CUDA(cuEventRecordWithFlags(event, stream, CU_EVENT_RECORD_EXTERNAL));
+  EXPECT_CUDA(cuEventRecord(event, stream));
   EXPECT_EQ(end(stream), graph);
   CUgraphExec exec = nullptr;
   EXPECT_CUDA(cuGraphInstantiateWithFlags(&exec, graph, 0));
