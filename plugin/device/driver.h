@@ -40,12 +40,20 @@ namespace railyard::device {
   X(cuStreamDestroy, "cuStreamDestroy_v2", (CUstream))                                            \
   X(cuStreamSynchronize, "cuStreamSynchronize", (CUstream))                                       \
   X(cuStreamWaitEvent, "cuStreamWaitEvent", (CUstream, CUevent, unsigned))                        \
-  X(cuStreamIsCapturing, "cuStreamIsCapturing", (CUstream, CUstreamCaptureStatus*))               \
+  X(cuStreamGetCaptureInfo, "cuStreamGetCaptureInfo_v2",                                          \
+    (CUstream, CUstreamCaptureStatus*, cuuint64_t*, CUgraph*, const CUgraphNode**, size_t*))      \
+  X(cuLaunchHostFunc, "cuLaunchHostFunc", (CUstream, CUhostFn, void*))                            \
+  X(cuUserObjectCreate, "cuUserObjectCreate",                                                     \
+    (CUuserObject*, void*, CUhostFn, unsigned, unsigned))                                         \
+  X(cuUserObjectRelease, "cuUserObjectRelease", (CUuserObject, unsigned))                         \
+  X(cuGraphRetainUserObject, "cuGraphRetainUserObject",                                           \
+    (CUgraph, CUuserObject, unsigned, unsigned))                                                  \
   X(cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode",                       \
     (CUstreamCaptureMode*))                                                                       \
   X(cuEventCreate, "cuEventCreate", (CUevent*, unsigned))                                         \
   X(cuEventDestroy, "cuEventDestroy_v2", (CUevent))                                               \
   X(cuEventRecord, "cuEventRecord", (CUevent, CUstream))                                          \
+  X(cuEventRecordWithFlags, "cuEventRecordWithFlags", (CUevent, CUstream, unsigned))              \
   X(cuEventQuery, "cuEventQuery", (CUevent))                                                      \
   X(cuEventSynchronize, "cuEventSynchronize", (CUevent))                                          \
   X(cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2", (CUdeviceptr, const void*, size_t, CUstream))      \

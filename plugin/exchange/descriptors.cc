@@ -15,7 +15,14 @@ constexpr uint64_t kSmallestBlock = 1024;
 /// The done word has a line of its own, before everything else.
 constexpr uint64_t kWorkOffset = 64;
 
-uint64_t* done_word(std::byte* block) { return reinterpret_cast<uint64_t*>(block); }
+void set_done(std::byte* block, uint64_t done) {
+  std::atomic_ref(*reinterpret_cast<uint64_t*>(block)).store(done, std::memory_order_relaxed);
+}
+
+bool is_done(const std::byte* block) {
+  auto* const word = reinterpret_cast<const uint64_t*>(block);
+  return std::atomic_ref(const_cast<uint64_t&>(*word)).load(std::memory_order_acquire) != 0;
+}
 
 template <typename T>
 uint64_t size_of(const std::vector<T>& items) {
@@ -83,7 +90,7 @@ Status Descriptors::carve(uint64_t bytes) {
   device::Region& region = *regions_.back();
   Block block = {region.host() + region_used_, region.device() + region_used_, bytes};
   region_used_ += bytes;
-  *done_word(block.host) = 1;
+  set_done(block.host, 1);
   blocks_.push_back(block);
   return {};
 }
@@ -93,8 +100,7 @@ Result<Descriptors::Block*> Descriptors::take(uint64_t bytes) {
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const size_t index = (next_ + i) % blocks_.size();
     Block& block = blocks_[index];
-    const std::atomic_ref done(*done_word(block.host));
-    if (block.bytes < bytes || done.load(std::memory_order_acquire) == 0) continue;
+    if (block.bytes < bytes || block.held || !is_done(block.host)) continue;
     next_ = index + 1;
     return &block;
   }
@@ -103,7 +109,7 @@ Result<Descriptors::Block*> Descriptors::take(uint64_t bytes) {
   return &blocks_.back();
 }
 
-Result<CUdeviceptr> Descriptors::write(const Exchange& exchange, int rank, int ranks) {
+Result<Descriptor> Descriptors::write(const Exchange& exchange, int rank, int ranks) {
   group(exchange.sends, rank, ranks, 0, &sends_);
   group(exchange.recvs, rank, ranks, static_cast<uint32_t>(sends_.messages.size()), &recvs_);
   if (Status status = pair_up(rank); !status.ok()) return status;
@@ -136,13 +142,21 @@ Result<CUdeviceptr> Descriptors::write(const Exchange& exchange, int rank, int r
   work->messages = reinterpret_cast<const kernels::MessageWork*>(address(messages));
   work->self = reinterpret_cast<const kernels::CopyWork*>(address(copies));
   work->done = reinterpret_cast<uint64_t*>(address(0));
-  *done_word(block.host) = 0;
-  last_ = &block;
-  return address(kWorkOffset);
+  set_done(block.host, 0);
+  return Descriptor{address(kWorkOffset), block.host};
 }
 
-void Descriptors::withdraw() {
-  if (last_ != nullptr) *done_word(last_->host) = 1;
+void Descriptors::withdraw(const Descriptor& descriptor) { set_done(descriptor.block, 1); }
+
+void Descriptors::hold(const Descriptor& descriptor) {
+  for (Block& block : blocks_) block.held |= block.host == descriptor.block;
+  set_done(descriptor.block, 1);
 }
+
+void Descriptors::give_back(const std::byte* freed) {
+  for (Block& block : blocks_) block.held &= block.host != freed;
+}
+
+void Descriptors::reopen(std::byte* block) { set_done(block, 0); }
 
 }  // namespace railyard::exchange

@@ -14,6 +14,7 @@
 #include <set>
 #include <utility>
 
+#include "exchange/captures.h"
 #include "exchange/channel.h"
 #include "exchange/descriptors.h"
 #include "exchange/health.h"
@@ -61,9 +62,11 @@ struct Engine::State {
   /// False: an engine of this process on the same node segment has yet to leave.
   bool leave();
   bool needed();
-  Status refuse_capture(std::span<const CUstream> streams) const;
-  Status order(std::span<const CUstream> streams);
-  Status follow(std::span<const CUstream> streams);
+  Status start(const Descriptor& work, std::span<const CUstream> streams);
+  Status capture(const Capture& into, const Descriptor& work, std::span<const CUstream> streams);
+  Status order(std::span<const CUstream> streams, const Capture& into);
+  Status launch_kernel(const Descriptor& work, CUstream stream);
+  Status follow(std::span<const CUstream> streams, const Capture& into);
   kernels::RankStatus* status() const {
     return at<kernels::RankStatus>(setup.segment->host(), layout.status(local));
   }
@@ -78,9 +81,11 @@ struct Engine::State {
   bool attached = false;
   std::unique_ptr<device::Region> tables;
   Descriptors descriptors;
-  CUevent over = nullptr;  ///< after the last launch
-  CUevent fork = nullptr;  ///< scratch: what another stream had before a launch
-  bool launched = false;
+  Captures captures;
+  CUevent over = nullptr;      ///< after the last launch or replay
+  CUevent fork = nullptr;      ///< scratch: what another stream had before a launch
+  CUevent captured = nullptr;  ///< after the last exchange in the capture of last_capture
+  cuuint64_t last_capture = 0;
   std::shared_ptr<Company> company;
   bool staying = true;
   bool discarded = false;
@@ -132,6 +137,7 @@ Engine::State::State(Gpu& g, EngineSetup s, SlotPlan p)
       local(setup.topology.local_index(setup.rank)),
       health(setup.names, status()),
       descriptors(g.driver(), g.ordinal()),
+      captures(g.driver()),
       company(Company::of(setup.segment.get())) {
   std::lock_guard lock(company->mutex);
   ++company->staying;
@@ -141,8 +147,9 @@ Engine::State::~State() {
   const device::Driver& driver = gpu.driver();
   Attic::instance().remove(this);
   detach();
-  if (over != nullptr) driver.cuEventDestroy(over);
-  if (fork != nullptr) driver.cuEventDestroy(fork);
+  for (const CUevent event : {over, fork, captured}) {
+    if (event != nullptr) driver.cuEventDestroy(event);
+  }
   gpu.release(setup.holdings[static_cast<size_t>(setup.rank)]);
 }
 
@@ -161,7 +168,7 @@ Status Engine::State::prepare() {
       make_tables(gpu, {topology, plan, layout, *setup.segment, setup.mates, setup.rank});
   if (!made.ok()) return made.status();
   tables = made.take();
-  for (CUevent* event : {&over, &fork}) {
+  for (CUevent* event : {&over, &fork, &captured}) {
     Status status =
         driver.check(driver.cuEventCreate(event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
     if (!status.ok()) return status;
@@ -200,8 +207,9 @@ bool Engine::State::leave() {
 
 /// Whether somebody may still use any of it.
 bool Engine::State::needed() {
+  if (captures.any()) return true;
   const device::ContextScope scope(gpu.driver(), gpu.context());
-  if (launched && gpu.driver().cuEventQuery(over) == CUDA_ERROR_NOT_READY) return true;
+  if (over != nullptr && gpu.driver().cuEventQuery(over) == CUDA_ERROR_NOT_READY) return true;
   std::lock_guard lock(company->mutex);
   return company->staying > 0 || (attached && !discarded && !channel->mates_gone());
 }
@@ -236,46 +244,83 @@ void Attic::serve_last() {
   for (Channel* channel : channels) channel->wait_farewell(limit);
 }
 
-/// A graph would replay the kernel on a descriptor that later exchanges have written over.
-Status Engine::State::refuse_capture(std::span<const CUstream> streams) const {
-  const device::Driver& driver = gpu.driver();
-  for (const CUstream stream : streams) {
-    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-    Status status =
-        driver.check(driver.cuStreamIsCapturing(stream, &capture), "cuStreamIsCapturing");
-    if (!status.ok()) return status;
-    if (capture == CU_STREAM_CAPTURE_STATUS_NONE) continue;
-    return Status(Code::kInvalidUsage,
-                  "messages that railyard carries cannot be captured into a CUDA graph: run them "
-                  "outside of graphs, or leave all communicators to NCCL with RAILYARD_COMMS=off");
+Status Engine::State::start(const Descriptor& work, std::span<const CUstream> streams) {
+  Status status = order(streams, {});
+  if (status.ok()) {
+    channel->launched();
+    gpu.carrier().wake();
+    status = launch_kernel(work, streams.front());
+    if (!status.ok()) channel->withdrawn();
   }
-  return {};
+  if (!status.ok()) {
+    Descriptors::withdraw(work);
+    return status;
+  }
+  return follow(streams, {});
+}
+
+Status Engine::State::capture(const Capture& into, const Descriptor& work,
+                              std::span<const CUstream> streams) {
+  const device::Driver& driver = gpu.driver();
+  descriptors.hold(work);
+  Result<Captures::Entry*> entry = captures.keep(into.graph, work.block, *channel, gpu.carrier());
+  if (!entry.ok()) return entry.status();
+  Status status = order(streams, into);
+  if (status.ok()) {
+    status = driver.check(driver.cuLaunchHostFunc(streams.front(), &Captures::replay, *entry),
+                          "cuLaunchHostFunc");
+  }
+  if (status.ok()) status = launch_kernel(work, streams.front());
+  if (!status.ok()) return status;
+  Captures::complete(**entry);
+  return follow(streams, into);
+}
+
+Status Engine::State::launch_kernel(const Descriptor& work, CUstream stream) {
+  CUdeviceptr table = tables->device(), address = work.work;
+  void* args[] = {&table, &address};
+  return gpu.driver().check(
+      gpu.driver().cuLaunchKernel(gpu.kernel(), gpu.blocks(), 1, 1, gpu.threads(), 1, 1, 0, stream,
+                                  args, nullptr),
+      "launching the exchange kernel");
 }
 
 /// The launch stream, streams.front(), waits for the communicator's last exchange and for what is
-/// already on the other streams.
-Status Engine::State::order(std::span<const CUstream> streams) {
+/// already on the other streams. A graph waits, when it is launched, for what was launched or
+/// replayed before it; within it one exchange depends on the other.
+Status Engine::State::order(std::span<const CUstream> streams, const Capture& into) {
   const device::Driver& driver = gpu.driver();
-  Status status;
-  if (launched) {
-    status = driver.check(driver.cuStreamWaitEvent(streams.front(), over, 0), "cuStreamWaitEvent");
-  }
+  const CUstream front = streams.front();
+  const bool again = into.graph != nullptr && into.id == last_capture;
+  const unsigned how =
+      into.graph != nullptr && !again ? CU_EVENT_WAIT_EXTERNAL : CU_EVENT_WAIT_DEFAULT;
+  Status status = driver.check(driver.cuStreamWaitEvent(front, again ? captured : over, how),
+                               "cuStreamWaitEvent");
   for (const CUstream stream : streams.subspan(1)) {
     if (!status.ok()) break;
     status = driver.check(driver.cuEventRecord(fork, stream), "cuEventRecord");
     if (!status.ok()) break;
-    status = driver.check(driver.cuStreamWaitEvent(streams.front(), fork, 0), "cuStreamWaitEvent");
+    status = driver.check(driver.cuStreamWaitEvent(front, fork, 0), "cuStreamWaitEvent");
   }
   return status;
 }
 
 /// What comes later on any of the streams waits for the exchange.
-Status Engine::State::follow(std::span<const CUstream> streams) {
+Status Engine::State::follow(std::span<const CUstream> streams, const Capture& into) {
   const device::Driver& driver = gpu.driver();
-  Status status = driver.check(driver.cuEventRecord(over, streams.front()), "cuEventRecord");
+  const CUstream front = streams.front();
+  CUevent join = over;
+  Status status;
+  if (into.graph != nullptr) {
+    join = captured;
+    status = driver.check(driver.cuEventRecordWithFlags(over, front, CU_EVENT_RECORD_EXTERNAL),
+                          "cuEventRecordWithFlags");
+  }
+  if (status.ok()) status = driver.check(driver.cuEventRecord(join, front), "cuEventRecord");
+  if (status.ok() && into.graph != nullptr) last_capture = into.id;
   for (const CUstream stream : streams.subspan(1)) {
     if (!status.ok()) break;
-    status = driver.check(driver.cuStreamWaitEvent(stream, over, 0), "cuStreamWaitEvent");
+    status = driver.check(driver.cuStreamWaitEvent(stream, join, 0), "cuStreamWaitEvent");
   }
   return status;
 }
@@ -309,27 +354,20 @@ Status Engine::launch(const Exchange& exchange, std::span<const CUstream> stream
   if (Status broken = error(); !broken.ok()) return broken;
   const device::Driver& driver = s.gpu.driver();
   const device::ContextScope scope(driver, s.gpu.context());
-  if (Status captured = s.refuse_capture(streams); !captured.ok()) return captured;
-  Result<CUdeviceptr> work = s.descriptors.write(exchange, s.setup.rank, s.setup.topology.ranks());
+  const Result<Capture> into = find_capture(driver, streams);
+  if (!into.ok()) return into.status();
+  for (const std::byte* block : s.captures.take_returned()) s.descriptors.give_back(block);
+  const Result<Descriptor> work =
+      s.descriptors.write(exchange, s.setup.rank, s.setup.topology.ranks());
   if (!work.ok()) return work.status();
-  Status status = s.order(streams);
-  if (status.ok()) {
-    CUdeviceptr table = s.tables->device();
-    void* args[] = {&table, &*work};
-    s.channel->launched();
-    s.gpu.carrier().wake();
-    status =
-        driver.check(driver.cuLaunchKernel(s.gpu.kernel(), s.gpu.blocks(), 1, 1, s.gpu.threads(), 1,
-                                           1, 0, streams.front(), args, nullptr),
-                     "launching the exchange kernel");
-    if (!status.ok()) s.channel->withdrawn();
-  }
-  if (!status.ok()) {
-    s.descriptors.withdraw();
-    return status;
-  }
-  s.launched = true;
-  return s.follow(streams);
+  return into->graph == nullptr ? s.start(*work, streams) : s.capture(*into, *work, streams);
+}
+
+Status Engine::check_streams(std::span<const CUstream> streams) const {
+  const device::Driver& driver = state_->gpu.driver();
+  const device::ContextScope scope(driver, state_->gpu.context());
+  const Result<Capture> into = find_capture(driver, streams);
+  return into.ok() ? Status() : into.status();
 }
 
 Status Engine::error() const { return state_->health.error(); }
@@ -340,6 +378,7 @@ void Engine::abort() {
   std::atomic_ref(status->abort).store(1, std::memory_order_release);
   kernels::notify(at<kernels::Doorbell>(s.setup.segment->host(), s.layout.doorbell(s.local)));
   s.channel->abandon();
+  s.captures.abandon();
 }
 
 void Engine::discard() {
@@ -351,9 +390,11 @@ Status Engine::farewell() {
   State& s = *state_;
   const device::Driver& driver = s.gpu.driver();
   const device::ContextScope scope(driver, s.gpu.context());
-  Status status;
-  if (s.launched) status = driver.check(driver.cuEventSynchronize(s.over), "cuEventSynchronize");
-  if (status.ok()) status = error();
+  Status status = error();
+  if (status.ok()) s.captures.wait();
+  // Also with an error: a kernel may still be about to report its own.
+  const Status over = driver.check(driver.cuEventSynchronize(s.over), "cuEventSynchronize");
+  if (status.ok()) status = over.ok() ? error() : over;
   if (!status.ok()) {
     s.channel->abandon();
     return status;

@@ -67,9 +67,14 @@ class Engine {
 
   /// Starts an exchange on `streams.front()`; the kernel also waits for what is already on the
   /// others, and they for it. Fails without having started anything: with error() if the
-  /// communicator is broken, kInvalidUsage if messages to oneself do not pair up or a stream is
-  /// being captured.
+  /// communicator is broken, kInvalidUsage if messages to oneself do not pair up or the streams
+  /// are not all captured into the same graph or none. Streams that are captured take the exchange
+  /// into their graph, to be started with each launch of it. Exchanges of one communicator follow
+  /// one another, launched or replayed, on whichever streams they are.
   Status launch(const Exchange& exchange, std::span<const CUstream> streams);
+
+  /// Whether launch() would accept these streams together: ok or kInvalidUsage.
+  Status check_streams(std::span<const CUstream> streams) const;
 
   /// The first thing that went wrong on this communicator, ok while nothing has.
   Status error() const;
@@ -77,7 +82,8 @@ class Engine {
   void abort();
   /// abort() for an engine that no rank is ever going to use.
   void discard();
-  /// Waits until all own exchanges are over, their cells pulled, and all ranks of the node have
+  /// Waits until graphs with exchanges of this communicator are gone, as NCCL does, all own
+  /// exchanges are over, their cells pulled, and all ranks of the node have
   /// said farewell too (ranks of this very process excepted as long as they have not been asked:
   /// the last of them waits for all). Returns early, with the error, on a broken communicator.
   Status farewell();
