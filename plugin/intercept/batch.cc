@@ -7,10 +7,10 @@
 
 namespace railyard::intercept {
 
-void Batch::use_stream(cudaStream_t stream) {
-  if (std::find(streams.begin(), streams.end(), stream) == streams.end()) {
-    streams.insert(streams.begin(), stream);
-  }
+bool Batch::use_stream(cudaStream_t stream) {
+  if (std::find(streams.begin(), streams.end(), stream) != streams.end()) return false;
+  streams.insert(streams.begin(), stream);
+  return streams.size() > 1;
 }
 
 Status check_self(const Batch& batch) {

@@ -21,7 +21,8 @@ struct Batch {
   exchange::Exchange exchange;
   std::vector<cudaStream_t> streams;  ///< last seen first: NCCL launches there, and so do we
 
-  void use_stream(cudaStream_t stream);
+  /// True if the batch had other streams only.
+  bool use_stream(cudaStream_t stream);
 };
 
 /// Whether messages to oneself pair up; NCCL's rule, and all that can be checked before a launch.

@@ -91,7 +91,9 @@ ncclResult_t Group::message(bool is_send, void* buffer, size_t count, ncclDataTy
     return fail(Status::error(Code::kInvalidArgument,
                               "a message of %zu elements is larger than memory can be", count));
   }
-  exchange::Exchange& exchange = batch_of(comm, communicator, stream).exchange;
+  const Result<Batch*> batch = batch_of(comm, communicator, stream);
+  if (!batch.ok()) return fail(batch.status());
+  exchange::Exchange& exchange = (*batch)->exchange;
   (is_send ? exchange.sends : exchange.recvs).push_back({peer, buffer, *bytes});
   return added();
 }
@@ -113,7 +115,9 @@ ncclResult_t Group::all_to_all(const void* from, void* to, size_t count, ncclDat
                               "an all-to-all of %zu elements per rank is larger than memory can be",
                               count));
   }
-  exchange::Exchange& exchange = batch_of(comm, communicator, stream).exchange;
+  const Result<Batch*> batch = batch_of(comm, communicator, stream);
+  if (!batch.ok()) return fail(batch.status());
+  exchange::Exchange& exchange = (*batch)->exchange;
   auto* const send = static_cast<std::byte*>(const_cast<void*>(from));
   auto* const recv = static_cast<std::byte*>(to);
   for (uint64_t peer = 0; peer < ranks; ++peer) {
@@ -193,16 +197,20 @@ Status Group::ready(ncclComm_t comm, const comm::Communicator& communicator) {
   return runtime_.engines.error(*const_cast<comm::Communicator&>(communicator).engine());
 }
 
-Batch& Group::batch_of(ncclComm_t comm, const std::shared_ptr<comm::Communicator>& communicator,
-                       cudaStream_t stream) {
+Result<Batch*> Group::batch_of(ncclComm_t comm,
+                               const std::shared_ptr<comm::Communicator>& communicator,
+                               cudaStream_t stream) {
   auto batch = std::find_if(content_.batches.begin(), content_.batches.end(),
                             [comm](const Batch& b) { return b.handle == comm; });
   if (batch == content_.batches.end()) {
     content_.batches.push_back({comm, communicator, {}, {}});
     batch = content_.batches.end() - 1;
   }
-  batch->use_stream(stream);
-  return *batch;
+  if (batch->use_stream(stream)) {
+    const Status status = runtime_.engines.check_streams(*communicator->engine(), batch->streams);
+    if (!status.ok()) return status;
+  }
+  return &*batch;
 }
 
 ncclResult_t Group::added() {

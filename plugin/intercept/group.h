@@ -73,8 +73,10 @@ class Group {
                        const std::shared_ptr<comm::Communicator>& communicator);
   ncclResult_t grouped_all_to_all(const void* from, void* to, size_t count, ncclDataType_t type,
                                   ncclComm_t comm, cudaStream_t stream);
-  Batch& batch_of(ncclComm_t comm, const std::shared_ptr<comm::Communicator>& communicator,
-                  cudaStream_t stream);
+  /// Where messages on this stream belong; kInvalidUsage if it cannot share a group with the other
+  /// streams there.
+  Result<Batch*> batch_of(ncclComm_t comm, const std::shared_ptr<comm::Communicator>& communicator,
+                          cudaStream_t stream);
   /// After messages were added: outside a group they start now.
   ncclResult_t added();
   /// A failure that railyard found: the open group fails with it, NCCL's part too.

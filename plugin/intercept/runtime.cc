@@ -13,6 +13,10 @@ class RealEngineCalls final : public EngineCalls {
                 std::span<const cudaStream_t> streams) const override {
     return engine.launch(exchange, streams);
   }
+  Status check_streams(const exchange::Engine& engine,
+                       std::span<const cudaStream_t> streams) const override {
+    return engine.check_streams(streams);
+  }
   Status error(const exchange::Engine& engine) const override { return engine.error(); }
   Status farewell(exchange::Engine& engine) const override { return engine.farewell(); }
 };

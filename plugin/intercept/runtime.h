@@ -20,6 +20,9 @@ class EngineCalls {
   virtual ~EngineCalls() = default;
   virtual Status launch(exchange::Engine& engine, const exchange::Exchange& exchange,
                         std::span<const cudaStream_t> streams) const = 0;
+  /// Whether one group may use all these streams.
+  virtual Status check_streams(const exchange::Engine& engine,
+                               std::span<const cudaStream_t> streams) const = 0;
   virtual Status error(const exchange::Engine& engine) const = 0;
   virtual Status farewell(exchange::Engine& engine) const = 0;
 };

@@ -232,6 +232,18 @@ TEST_F(GroupTest, LaunchFailureComesBackAndOthersStillStart) {
   EXPECT_EQ(engines_.launches.size(), 2U);
 }
 
+TEST_F(GroupTest, StreamsOfDifferentCapturesCannotShareAGroup) {
+  const auto ours = add(1, "ours", 0);
+  ours->streams_result = Status(Code::kInvalidUsage, "not all captured into the same graph");
+  EXPECT_EQ(send(2, 1, 1, 1), ncclSuccess);  // one stream may be anything
+  group_.start();
+  EXPECT_EQ(send(2, 1, 1, 1), ncclSuccess);
+  EXPECT_EQ(send(2, 1, 1, 1), ncclSuccess);
+  EXPECT_EQ(send(2, 1, 1, 2), ncclInvalidUsage);
+  EXPECT_EQ(group_.end(), ncclInvalidUsage);
+  EXPECT_EQ(engines_.launches.size(), 1U);
+}
+
 TEST_F(GroupTest, MessagesOfANonBlockingGroupFollowNcclsPart) {
   add(1, "late", 2);
   add(2, "early", 1);

@@ -137,7 +137,7 @@ class FakeCommunicator final : public comm::Communicator {
   void stop() override { happened("stopped " + label_); }
 
   const std::string& label() const { return label_; }
-  Status error, launch_result;
+  Status error, launch_result, streams_result;
 
  private:
   std::string label_;
@@ -162,6 +162,9 @@ class FakeEngines final : public EngineCalls {
     happened("launch " + of(engine).label());
     launches.push_back({of(engine).label(), exchange, {streams.begin(), streams.end()}});
     return of(engine).launch_result;
+  }
+  Status check_streams(const exchange::Engine& engine, std::span<const CUstream>) const override {
+    return of(engine).streams_result;
   }
   Status error(const exchange::Engine& engine) const override { return of(engine).error; }
   Status farewell(exchange::Engine& engine) const override {
