@@ -10,7 +10,7 @@ cd "$root" || exit 1
 usage() {
   cat <<'TEXT'
 usage: tests/run.sh [options]
-  --full              many more random exchanges (about two hours on two cores)
+  --full              many more random exchanges (about half an hour on two cores)
   --sanitize LIST     sanitizer builds to test: address, thread, both (default) or none
   --only-sanitizers   leave the plain build and the soft-RoCE machine out
   --no-rdma           leave the soft-RoCE machine out; counted as skipped
