@@ -5,6 +5,8 @@
 //
 //   exchange_fuzz --seed 7 --exchanges 20 [--threads 5]
 #include <cstdlib>
+#include <map>
+#include <string>
 #include <thread>
 
 #include <CLI/CLI.hpp>
@@ -57,6 +59,11 @@ int main(int argc, char** argv) {
   app.add_option("--exchanges", options.exchanges, "How many");
   app.add_option("--message-bytes", options.limits.message_bytes, "Largest message");
   app.add_option("--exchange-bytes", options.limits.exchange_bytes, "Most bytes per exchange");
+  const std::map<std::string, property::Captures> captures{{"none", property::Captures::kNone},
+                                                           {"whole", property::Captures::kWhole},
+                                                           {"all", property::Captures::kAll}};
+  app.add_option("--captures", options.limits.captures, "Exchanges that some ranks capture")
+      ->transform(CLI::CheckedTransformer(captures));
   app.add_option("--threads", threads, "Ranks, all in this process, one per device");
   app.add_option("--report", options.report, "File to append what was sent to");
   app.add_flag("--spoil", options.spoil, "Change a received byte: the check must see it");

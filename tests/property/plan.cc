@@ -59,6 +59,17 @@ class Budget {
   uint64_t left_;
 };
 
+/// How often the exchange is done.
+int plan_times(uint64_t seed, int number, const std::vector<Creation>& creations,
+               const std::vector<int>& used, Captures captures) {
+  Random random{seed, 6, static_cast<uint64_t>(number)};
+  const bool whole = std::all_of(used.begin(), used.end(), [&](int creation) {
+    return creations[static_cast<size_t>(creation)].parent < 0;
+  });
+  const bool may = captures == Captures::kAll || (captures == Captures::kWhole && whole);
+  return may && random.chance(0.4) ? random.range(2, 4) : 1;
+}
+
 std::vector<Message> plan_messages(Random& random, const std::vector<int>& members, int steps,
                                    const Limits& limits, Budget& budget) {
   std::vector<bool> silent(members.size(), false);
@@ -114,7 +125,8 @@ Exchange plan_exchange(uint64_t seed, int number, const std::vector<Creation>& c
   random.shuffle(used);
   used.resize(std::min<size_t>(used.size(), random.chance(0.3) ? 2 : 1));
 
-  Budget budget(limits.exchange_bytes);
+  exchange.times = plan_times(seed, number, creations, used, limits.captures);
+  Budget budget(limits.exchange_bytes / static_cast<uint64_t>(exchange.times));
   for (int creation : used) {
     const auto& communicators = creations[static_cast<size_t>(creation)].communicators;
     for (size_t c = 0; c < communicators.size(); ++c) {

@@ -38,12 +38,21 @@ struct Part {
 
 struct Exchange {
   int steps = 1;
+  int times = 1;  ///< how often all ranks do it; in a graph or not is for each rank to choose
   std::vector<Part> parts;
+};
+
+/// Which exchanges are done several times, by some ranks in graphs.
+enum class Captures : uint8_t {
+  kNone,
+  kWhole,  ///< those on communicators of all ranks
+  kAll,
 };
 
 struct Limits {
   uint64_t message_bytes = 8ULL << 20;
   uint64_t exchange_bytes = 64ULL << 20;
+  Captures captures = Captures::kNone;
 };
 
 std::vector<Creation> plan_creations(uint64_t seed, int ranks);

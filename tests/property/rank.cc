@@ -83,16 +83,16 @@ void Rank::run() {
     const int batch = std::min(options_.exchanges - number, random.range(1, kMaxBatch));
     send_.clear();
     recv_.clear();
-    std::vector<std::pair<Posts, int>> prepared;
+    std::vector<std::pair<Posts, Exchange>> prepared;
     for (int i = 0; i < batch; ++i) {
       const Exchange exchange =
           plan_exchange(options_.seed, number + i, creations_, options_.limits);
-      prepared.emplace_back(prepare(number + i, exchange), exchange.steps);
+      prepared.emplace_back(prepare(number + i, exchange), exchange);
     }
     send_.allocate();
     recv_.allocate();
     send_.fill_host();
-    for (const auto& [posts, steps] : prepared) post_exchange(number++, steps, posts);
+    for (const auto& [posts, exchange] : prepared) post_times(number++, exchange, posts);
     finish(number - 1);
   }
   if (!options_.report.empty()) write_report();
@@ -176,6 +176,7 @@ Rank::Posts Rank::prepare(int number, const Exchange& exchange) {
     for (Operation& operation : post.operations) {
       operation.stream = member.streams[random.below(member.streams.size())];
     }
+    count_sends(post, exchange.times);
     posts.push_back(std::move(post));
   }
   return posts;
@@ -199,8 +200,6 @@ void Rank::prepare_messages(Random& random, int number, const Part& part, Post& 
           static_cast<int>(std::find(members.begin(), members.end(), peer) - members.begin());
       if (sends) {
         operation.send_offset = send_.add(random, {content});
-        post.member->sent_bytes[static_cast<size_t>(operation.peer)] += message.bytes;
-        ++post.member->sent_messages[static_cast<size_t>(operation.peer)];
       } else {
         operation.recv_offset = recv_.add(random, {content});
       }
@@ -225,9 +224,6 @@ void Rank::prepare_all_to_all(Random& random, int number, const Part& part, Post
     };
     sends.push_back(content(rank_, members[i]));
     recvs.push_back(content(members[i], rank_));
-    post.member->sent_bytes[i] += part.all_to_all_bytes;
-    // NCCL drops an all-to-all of nothing; nobody waits for it.
-    post.member->sent_messages[i] += part.all_to_all_bytes > 0 ? 1 : 0;
   }
   Operation operation;
   operation.kind = Kind::kAllToAll;
@@ -240,6 +236,47 @@ void Rank::prepare_all_to_all(Random& random, int number, const Part& part, Post
       std::find_if(post.operations.begin(), post.operations.end(),
                    [&](const Operation& other) { return other.step >= operation.step; });
   post.operations.insert(at, operation);
+}
+
+void Rank::count_sends(const Post& post, int times) {
+  Member& member = *post.member;
+  const auto count = [&](size_t peer, uint64_t bytes) {
+    member.sent_bytes[peer] += word(times) * bytes;
+    member.sent_messages[peer] += word(times);
+  };
+  for (const Operation& operation : post.operations) {
+    if (operation.kind == Kind::kSend) count(static_cast<size_t>(operation.peer), operation.bytes);
+    // NCCL drops an all-to-all of nothing; nobody waits for it.
+    if (operation.kind != Kind::kAllToAll || operation.bytes == 0) continue;
+    for (size_t peer = 0; peer < member.sent_bytes.size(); ++peer) count(peer, operation.bytes);
+  }
+}
+
+/// An exchange that is done more than once is captured by some ranks, which replay it most times.
+void Rank::post_times(int number, const Exchange& exchange, const Posts& posts) {
+  Random random{options_.seed, 7, word(number), word(rank_)};
+  const Graph* graph = nullptr;
+  if (exchange.times > 1 && !posts.empty() && random.chance(0.5)) {
+    std::vector<cudaStream_t> streams;
+    for (const Post& post : posts) {
+      streams.insert(streams.end(), post.member->streams.begin(), post.member->streams.end());
+    }
+    random.shuffle(streams);
+    // In global mode what other ranks in this process do would spoil the capture.
+    const auto mode =
+        random.chance(0.5) ? cudaStreamCaptureModeThreadLocal : cudaStreamCaptureModeRelaxed;
+    graphs_.push_back(std::make_unique<Graph>(
+        streams, mode, [&] { post_exchange(number, exchange.steps, posts); }));
+    graph = graphs_.back().get();
+  }
+  for (int i = 0; i < exchange.times; ++i) {
+    if (graph != nullptr && random.chance(0.7)) {
+      graph->launch();
+      for (const Post& post : posts) ++post.member->replays;
+    } else {
+      post_exchange(number, exchange.steps, posts);
+    }
+  }
 }
 
 void Rank::post_exchange(int number, int steps, const Posts& posts) {
@@ -305,6 +342,7 @@ void Rank::finish(int last_exchange) {
   for (const Member& member : members_) {
     for (cudaStream_t stream : member.streams) REQUIRE(cudaStreamSynchronize(stream));
   }
+  graphs_.clear();
   for (const Member& member : members_) {
     if (member.comm == nullptr) continue;
     ncclResult_t state = ncclSuccess;
@@ -330,7 +368,8 @@ void Rank::write_report() const {
     const std::string line =
         "{\"creation\": " + std::to_string(c) + ", \"rank\": " + std::to_string(rank_) +
         ", \"members\": " + join(world) + ", \"bytes\": " + join(member.sent_bytes) +
-        ", \"messages\": " + join(member.sent_messages) + "}\n";
+        ", \"messages\": " + join(member.sent_messages) +
+        ", \"replays\": " + std::to_string(member.replays) + "}\n";
     if (write(fd, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
       fail("cannot write " + options_.report);
     }

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include <nccl.h>
 
 #include "buffers.h"
+#include "graph.h"
 #include "plan.h"
 
 namespace property {
@@ -41,6 +43,7 @@ class Rank {
     int communicator = -1;
     std::vector<cudaStream_t> streams;
     std::vector<uint64_t> sent_bytes, sent_messages;  ///< by rank of the communicator
+    uint64_t replays = 0;                             ///< launches of graphs that use it
   };
   enum class Kind : uint8_t { kSend, kRecv, kAllToAll };
   struct Operation {
@@ -66,6 +69,8 @@ class Rank {
   Posts prepare(int number, const Exchange& exchange);
   void prepare_messages(Random& random, int number, const Part& part, Post& post);
   void prepare_all_to_all(Random& random, int number, const Part& part, Post& post);
+  static void count_sends(const Post& post, int times);
+  void post_times(int number, const Exchange& exchange, const Posts& posts);
   void post_exchange(int number, int steps, const Posts& posts);
   void post_group(Random& random, int first_step, int end_step, const Posts& posts);
   void post_operation(Random& random, const Member& member, const Operation& operation);
@@ -79,6 +84,7 @@ class Rank {
   std::vector<Creation> creations_;
   std::vector<Member> members_;  ///< by creation
   Arena send_, recv_;
+  std::vector<std::unique_ptr<Graph>> graphs_;  ///< of exchanges under way
 };
 
 }  // namespace property
