@@ -14,6 +14,7 @@
 #include <set>
 #include <utility>
 
+#include "base/log.h"
 #include "exchange/captures.h"
 #include "exchange/channel.h"
 #include "exchange/descriptors.h"
@@ -391,7 +392,12 @@ Status Engine::farewell() {
   const device::Driver& driver = s.gpu.driver();
   const device::ContextScope scope(driver, s.gpu.context());
   Status status = error();
-  if (status.ok()) s.captures.wait();
+  if (status.ok() && s.captures.any()) {
+    log::info(
+        "%s: the end of a communicator waits until the CUDA graphs with its messages are gone",
+        s.setup.names[static_cast<size_t>(s.setup.rank)].c_str());
+    s.captures.wait();
+  }
   // Also with an error: a kernel may still be about to report its own.
   const Status over = driver.check(driver.cuEventSynchronize(s.over), "cuEventSynchronize");
   if (status.ok()) status = over.ok() ? error() : over;
