@@ -54,16 +54,18 @@ Captures::Captures(const device::Driver& driver)
 
 Result<Captures::Entry*> Captures::keep(CUgraph graph, std::byte* block, Channel& channel,
                                         Carrier& carrier) {
-  auto entry = std::make_unique<Entry>(ledger_, block, channel, carrier);
-  CUuserObject object = nullptr;
-  Status status = driver_.check(driver_.cuUserObjectCreate(&object, entry.get(), &Captures::forget,
-                                                           1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC),
-                                "cuUserObjectCreate");
-  if (!status.ok()) return status;
-  Entry* const kept = entry.release();  // the object's, from here on
+  Entry* const kept = new Entry(ledger_, block, channel, carrier);  // forget() ends it
   {
     std::lock_guard lock(ledger_->mutex);
     ++ledger_->live;
+  }
+  CUuserObject object = nullptr;
+  Status status = driver_.check(driver_.cuUserObjectCreate(&object, kept, &Captures::forget, 1,
+                                                           CU_USER_OBJECT_NO_DESTRUCTOR_SYNC),
+                                "cuUserObjectCreate");
+  if (!status.ok()) {
+    forget(kept);
+    return status;
   }
   status =
       driver_.check(driver_.cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE),

@@ -43,8 +43,8 @@ class Captures {
 
   /// A captured exchange; the graph's.
   struct Entry;
-  /// Ties a descriptor to the graph. On success the descriptor's block comes back with
-  /// take_returned(), never before.
+  /// Ties a descriptor to the graph. Its block comes back with take_returned() once the graph has
+  /// gone, or soon if this fails.
   Result<Entry*> keep(CUgraph graph, std::byte* block, Channel& channel, Carrier& carrier);
   /// The kernel has been captured, too. Before that replay() does nothing.
   static void complete(Entry& entry);

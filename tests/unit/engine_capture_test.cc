@@ -320,6 +320,14 @@ TEST(EngineCaptureTest, AFailedCaptureLeavesTheCommunicatorWhole) {
   AllToAll data(2, 100);
   device::Driver& driver = cluster.driver();
   const device::Driver real = driver;
+  driver.cuUserObjectCreate = [](CUuserObject*, void*, CUhostFn, unsigned, unsigned) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  };
+  {
+    const Graph graph(cluster, 0, cluster.stream(0),
+                      [&] { EXPECT_EQ(cluster.launch(0, data.of(0)).code(), Code::kDeviceError); });
+  }
+  driver = real;
   driver.cuGraphRetainUserObject = [](CUgraph, CUuserObject, unsigned, unsigned) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   };
