@@ -53,6 +53,12 @@ constexpr std::array kParameters = {
     "each CUDA device, to try several nodes inside one process.",
     "a,a,b,b",
     [](Config& c, Value v) { c.host_ids = std::move(v.texts); }},
+  Parameter{"RAILYARD_RENDEZVOUS", Type::kHostPort, "", "", 0, 0,
+    "Where ranks meet whose communicator was made before railyard was loaded, so that communicators "
+    "split from it can be taken over; its rank 0 must be on that host. Unset: MASTER_ADDR, and "
+    "MASTER_PORT + 711.",
+    "node-0:29611",
+    [](Config& c, Value v) { c.rendezvous = std::move(v.text); }},
   Parameter{"RAILYARD_DEBUG", Type::kChoice, "warn", "off|warn|info|trace", 0, 0,
     "How much is logged.",
     "info",
@@ -125,6 +131,9 @@ std::optional<Value> read_value(const Parameter& parameter, const std::string& t
       value.texts = split(text, ',');
       if (std::count(value.texts.begin(), value.texts.end(), "") != 0) return std::nullopt;
       return value;
+    case Type::kHostPort:
+      if (!split_host_port(text)) return std::nullopt;
+      [[fallthrough]];
     case Type::kText:
       value.text = text;
       return value;
@@ -172,11 +181,30 @@ std::string Parameter::accepted() const {
       return "names, separated by commas";
     case Type::kText:
       return "a path";
+    case Type::kHostPort:
+      return "host:port";
   }
   return "";
 }
 
 std::span<const Parameter> parameters() { return kParameters; }
+
+std::optional<HostPort> split_host_port(std::string_view text) {
+  const size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos || colon == 0) return std::nullopt;
+  std::string_view host = text.substr(0, colon), port = text.substr(colon + 1);
+  if (host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  } else if (host.find(':') != std::string_view::npos) {
+    return std::nullopt;  // an IPv6 address, of which the port may or may not be part
+  }
+  uint16_t number = 0;
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
+  if (host.empty() || error != std::errc() || end != port.data() + port.size() || number == 0) {
+    return std::nullopt;
+  }
+  return HostPort{std::string(host), number};
+}
 
 Result<Config> parse_config(const Environment& environment) {
   Config config;

@@ -9,8 +9,10 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/environment.h"
@@ -33,13 +35,14 @@ struct Config {
   uint32_t join_s = 0;
   uint32_t queue_pairs = 0;
   std::vector<std::string> host_ids;  ///< by CUDA device; one entry: for all; empty: not set
+  std::string rendezvous;             ///< "host:port"; empty: not set
   log::Level debug = log::Level::kWarn;
   std::string debug_file;  ///< a file template
   std::string stats_file;  ///< a file template
 };
 
 struct Parameter {
-  enum class Type : uint8_t { kChoice, kNumber, kNumberList, kTextList, kText };
+  enum class Type : uint8_t { kChoice, kNumber, kNumberList, kTextList, kText, kHostPort };
 
   const char* name;
   Type type;
@@ -55,7 +58,7 @@ struct Parameter {
     uint32_t number = 0;  ///< kNumber, and the position in `choices` of a kChoice
     std::vector<int> numbers;
     std::vector<std::string> texts;
-    std::string text;  ///< kText, and the spelling of `choices` of a kChoice
+    std::string text;  ///< kText, kHostPort, and the spelling of `choices` of a kChoice
   };
   void (*store)(Config& config, Value value);
 
@@ -64,6 +67,13 @@ struct Parameter {
 };
 
 std::span<const Parameter> parameters();
+
+/// "host:port" or "[address]:port" in its two parts, brackets removed; nothing if it is neither.
+struct HostPort {
+  std::string host;
+  uint16_t port = 0;
+};
+std::optional<HostPort> split_host_port(std::string_view text);
 
 /// Strict: any value that is not accepted fails. An empty value counts as unset.
 Result<Config> parse_config(const Environment& environment);

@@ -24,6 +24,22 @@ uint64_t JoinedCommunicator::order() const {
   return order;
 }
 
+MeetingPoint JoinedCommunicator::next_shrunk(const std::vector<int>& excluded) {
+  uint64_t number = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    number = shrinks_[excluded]++;
+  }
+  MeetingPoint point = identity_.point.shrunk(excluded, number);
+  size_t lowest = 0;  // who is left; the process of rank 0 may be gone
+  while (lowest < excluded.size() && excluded[lowest] == static_cast<int>(lowest)) ++lowest;
+  if (identity_.servers != nullptr && lowest < identity_.servers->size()) {
+    point.address = (*identity_.servers)[lowest].address;
+    point.key = (*identity_.servers)[lowest].key;
+  }
+  return point;
+}
+
 bool JoinedCommunicator::begin_end() {
   const std::lock_guard lock(mutex_);
   if (phase_ != Phase::kLive) return false;

@@ -4,10 +4,14 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "base/config.h"
 #include "comm/manager.h"
 #include "comm/meeting_point.h"
 #include "exchange/engine.h"
@@ -15,12 +19,19 @@
 
 namespace railyard::comm {
 
+/// A meeting point at each rank's own server; only address and key count.
+using Servers = std::vector<MeetingPoint>;
+
 /// What stays the same for the life of a communicator.
 struct Identity {
   int rank = 0, ranks = 0, nodes = 0;
   CUcontext context = nullptr;
   /// Names the communicator; where its children meet. Equal on all ranks.
   MeetingPoint point;
+  /// By rank, where else they can meet if the process of rank 0 is gone. Null: not known.
+  std::shared_ptr<const Servers> servers;
+  /// Set while `point` has no address: the communicator was made before railyard was loaded.
+  std::optional<HostPort> rendezvous;
   std::string stats_file;  ///< template; empty: none
 };
 
@@ -43,8 +54,13 @@ class JoinedCommunicator final : public Communicator {
   void stop() override;
 
   const Identity& identity() const { return identity_; }
-  /// Where the next split meets. Every rank calls this once per split, in the same order.
+  /// Where the next split or growth meets. Every rank calls this once for each, in the same order.
   MeetingPoint next_child() { return identity_.point.child(splits_++); }
+  /// What next_child() is going to return.
+  MeetingPoint coming_child() const { return identity_.point.child(splits_); }
+  /// Where those meet that are left without `excluded`, which is in rising order. They alone call
+  /// it, once for each shrinking; others know nothing of it.
+  MeetingPoint next_shrunk(const std::vector<int>& excluded);
 
  private:
   enum class Phase { kLive, kEnding, kGone };
@@ -54,6 +70,7 @@ class JoinedCommunicator final : public Communicator {
 
   const Identity identity_;
   std::atomic<uint64_t> splits_{0};
+  std::map<std::vector<int>, uint64_t> shrinks_;  ///< how often, by who was excluded; under mutex_
   exchange::Gpu* gpu_ = nullptr;
   std::mutex mutex_;  ///< guards phase_ and the end of engine_
   Phase phase_ = Phase::kLive;

@@ -51,19 +51,27 @@ Result<GpuFacts> inspect_gpu(const device::Driver& driver, CUcontext context) {
   return facts;
 }
 
-Result<CUcontext> context_of_caller(const device::Driver& driver) {
+Result<CUcontext> context_of_device(const device::Driver& driver, int device) {
   CUcontext context = nullptr;
   Status status = driver.check(driver.cuCtxGetCurrent(&context), "cuCtxGetCurrent");
+  CUdevice wanted = 0, current = 0;
+  if (status.ok()) status = driver.check(driver.cuDeviceGet(&wanted, device), "cuDeviceGet");
   if (!status.ok()) return status;
-  if (context != nullptr) return context;
-  CUdevice device = 0;
-  status = driver.check(driver.cuDeviceGet(&device, 0), "cuDeviceGet");
-  if (status.ok()) {
-    status =
-        driver.check(driver.cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
+  if (context != nullptr && driver.cuCtxGetDevice(&current) == CUDA_SUCCESS && current == wanted) {
+    return context;
   }
+  status =
+      driver.check(driver.cuDevicePrimaryCtxRetain(&context, wanted), "cuDevicePrimaryCtxRetain");
   if (!status.ok()) return status;
   return context;
+}
+
+Result<CUcontext> context_of_caller(const device::Driver& driver) {
+  CUcontext context = nullptr;
+  const Status status = driver.check(driver.cuCtxGetCurrent(&context), "cuCtxGetCurrent");
+  if (!status.ok()) return status;
+  if (context != nullptr) return context;
+  return context_of_device(driver, 0);
 }
 
 }  // namespace railyard::comm

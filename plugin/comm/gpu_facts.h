@@ -22,6 +22,10 @@ struct GpuFacts {
 /// Of the GPU that `context` belongs to.
 Result<GpuFacts> inspect_gpu(const device::Driver& driver, CUcontext context);
 
+/// The current context if it is the device's, else the device's primary context, which then stays
+/// for the life of the process.
+Result<CUcontext> context_of_device(const device::Driver& driver, int device);
+
 /// The calling thread's context; where it has none yet, the primary context of device 0, as a
 /// program that never chose a device would get. That context then stays for the life of the
 /// process.

@@ -10,6 +10,7 @@
 #include "comm/decision.h"
 #include "comm/meeting_seat.h"
 #include "comm/node_setup.h"
+#include "comm/rendezvous.h"
 
 namespace railyard::comm {
 namespace {
@@ -24,12 +25,18 @@ struct Members {
   std::vector<Introduction> introductions;
   int rank = 0;
   MeetingPoint point;  ///< of the communicator
+
+  std::shared_ptr<const Servers> servers() const {
+    Servers result;
+    for (const Introduction& introduction : introductions) result.push_back(introduction.server);
+    return std::make_shared<const Servers>(std::move(result));
+  }
 };
 
 class Attendance {
  public:
   explicit Attendance(const JoinRequest& request)
-      : request_(request), join_s_(request.process.config().join_s) {}
+      : request_(request), point_(request.point), join_s_(request.process.config().join_s) {}
 
   std::shared_ptr<JoinedCommunicator> join();
   std::shared_ptr<JoinedCommunicator> join_split(int color, int key);
@@ -44,6 +51,7 @@ class Attendance {
   };
 
   bool sit_down();
+  Status go_to_rendezvous();
   std::optional<Parts> round(std::span<const std::byte> part, Round which);
   void say_stays(const std::string& why, bool fault, bool speaker) const;
   std::shared_ptr<JoinedCommunicator> stays(const Members& members, const Decision& decision,
@@ -66,6 +74,7 @@ class Attendance {
   void release();
 
   const JoinRequest& request_;
+  MeetingPoint point_;
   const int64_t join_s_;
   std::optional<MeetingSeat> seat_;
   SharedGpu* gpu_ = nullptr;
@@ -75,9 +84,24 @@ class Attendance {
   std::unique_ptr<exchange::Engine> engine_;
 };
 
+Status Attendance::go_to_rendezvous() {
+  const auto address = resolve(*request_.rendezvous);
+  if (!address.ok()) return address.status();
+  point_.address = *address;
+  if (request_.rank != 0) return {};
+  return request_.process.open_rendezvous(point_.address, point_.key);
+}
+
 bool Attendance::sit_down() {
-  auto seat = MeetingSeat::take(request_.point, request_.rank, request_.ranks,
-                                net::Deadline::after_s(join_s_ + kSlackS));
+  if (request_.rendezvous) {
+    const Status there = go_to_rendezvous();
+    if (!there.ok()) {
+      say_stays(there.message(), true, true);
+      return false;
+    }
+  }
+  auto seat =
+      MeetingSeat::take(point_, request_.rank, request_.ranks, net::Deadline::after_s(join_s_));
   if (!seat.ok()) {
     say_stays(seat.status().message(), true, true);
     return false;
@@ -112,6 +136,7 @@ Identity Attendance::identity(const Members& members, int nodes) const {
   identity.nodes = nodes;
   identity.context = request_.context;
   identity.point = members.point;
+  identity.servers = members.servers();
   identity.stats_file = request_.process.config().stats_file;
   return identity;
 }
@@ -193,7 +218,7 @@ std::shared_ptr<JoinedCommunicator> Attendance::join() {
   if (!sit_down()) return nullptr;
   const auto parts = introduce(0, 0);
   if (!parts) return nullptr;
-  return decide_and_set_up(members_of(*parts, 0, request_.point, request_.rank));
+  return decide_and_set_up(members_of(*parts, 0, point_, request_.rank));
 }
 
 std::shared_ptr<JoinedCommunicator> Attendance::decide_and_set_up(const Members& members) {
@@ -209,7 +234,7 @@ std::shared_ptr<JoinedCommunicator> Attendance::join_split(int color, int key) {
   const CommsMode mode = request_.process.config().comms;
   const auto child = [&](int which) {
     // Children of one split differ in colour; each is to have a name of its own.
-    const MeetingPoint point = request_.point.child(static_cast<uint32_t>(which));
+    const MeetingPoint point = point_.child(static_cast<uint32_t>(which));
     return members_of(*parts, which, point, request_.rank);
   };
   bool mine_taken_over = false, any_taken_over = false;

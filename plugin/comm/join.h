@@ -14,7 +14,9 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
+#include "base/config.h"
 #include "comm/communicator.h"
 #include "comm/process.h"
 
@@ -22,9 +24,11 @@ namespace railyard::comm {
 
 struct JoinRequest {
   Process& process;
-  CUcontext context;  ///< null: this rank has none and says so
+  CUcontext context = nullptr;  ///< null: this rank has none and says so
   MeetingPoint point;
-  int rank, ranks;  ///< at the meeting
+  int rank = 0, ranks = 0;  ///< at the meeting
+  /// Where `point` is if it has no address yet; rank 0 opens the meeting there.
+  std::optional<HostPort> rendezvous;
 };
 
 /// Null: nothing is known of the communicator, it stays with NCCL.

@@ -18,6 +18,7 @@
 #include "comm/join.h"
 #include "comm/make_manager.h"
 #include "comm/process.h"
+#include "comm/rendezvous.h"
 
 namespace railyard::comm {
 namespace {
@@ -69,8 +70,12 @@ class RealManager final : public Manager {
 
   bool enabled() const override { return process_.config().comms != CommsMode::kOff; }
   void mark(ncclUniqueId* id) override;
-  std::shared_ptr<Joining> join(const ncclUniqueId& id, int ranks, int rank) override;
+  std::shared_ptr<Joining> join(std::span<const ncclUniqueId> ids, int ranks, int rank) override;
   std::shared_ptr<Joining> join_split(ncclComm_t parent, int color, int key) override;
+  std::shared_ptr<Joining> join_shrink(ncclComm_t parent, std::span<const int> excluded) override;
+  std::shared_ptr<Joining> join_grow(ncclComm_t parent, int ranks) override;
+  void mark_growth(ncclComm_t parent, ncclUniqueId* id) override;
+  bool adopt(ncclComm_t handle, const Stranger& stranger) override;
   void bind(ncclComm_t handle, std::shared_ptr<Communicator> communicator) override;
   std::shared_ptr<Communicator> find(ncclComm_t handle) override;
   std::shared_ptr<Communicator> unbind(ncclComm_t handle) override;
@@ -78,6 +83,11 @@ class RealManager final : public Manager {
  private:
   static CUcontext caller_context();
   static std::shared_ptr<Joining> start(ThreadedJoining::Body body);
+  /// Where to write the mark; empty, with a log line, if it must not be written.
+  std::span<std::byte> room_for_mark(ncclUniqueId* id) const;
+  std::shared_ptr<JoinedCommunicator> look_up(ncclComm_t handle);
+  /// To the meeting for a child of `parent`.
+  JoinRequest invite(const JoinedCommunicator& parent, MeetingPoint point);
 
   Process process_;
   std::atomic<bool> any_bound_{false};  ///< false: find() has nothing to look for
@@ -90,40 +100,75 @@ class IdleManager final : public Manager {
  public:
   bool enabled() const override { return false; }
   void mark(ncclUniqueId*) override {}
-  std::shared_ptr<Joining> join(const ncclUniqueId&, int, int) override { return nullptr; }
+  std::shared_ptr<Joining> join(std::span<const ncclUniqueId>, int, int) override {
+    return nullptr;
+  }
   std::shared_ptr<Joining> join_split(ncclComm_t, int, int) override { return nullptr; }
+  std::shared_ptr<Joining> join_shrink(ncclComm_t, std::span<const int>) override {
+    return nullptr;
+  }
+  std::shared_ptr<Joining> join_grow(ncclComm_t, int) override { return nullptr; }
+  void mark_growth(ncclComm_t, ncclUniqueId*) override {}
+  bool adopt(ncclComm_t, const Stranger&) override { return false; }
   void bind(ncclComm_t, std::shared_ptr<Communicator>) override {}
   std::shared_ptr<Communicator> find(ncclComm_t) override { return nullptr; }
   std::shared_ptr<Communicator> unbind(ncclComm_t) override { return nullptr; }
 };
 
-std::span<std::byte> mark_of(ncclUniqueId& id) {
-  return std::as_writable_bytes(std::span(id.internal)).subspan(kMarkOffset);
+std::span<const std::byte> mark_of(const ncclUniqueId& id) {
+  return std::as_bytes(std::span(id.internal)).subspan(kMarkOffset);
 }
 
-void RealManager::mark(ncclUniqueId* id) {
-  if (id == nullptr) return;
+void write_mark(const MeetingPoint& point, std::span<std::byte> room) {
+  const auto bytes = encode_mark(point);
+  std::copy(bytes.begin(), bytes.end(), room.begin());
+}
+
+std::span<std::byte> RealManager::room_for_mark(ncclUniqueId* id) const {
+  if (id == nullptr) return {};
   if (!process_.nccl().text("NCCL_COMM_ID").empty()) {
     log::warn(
         "NCCL_COMM_ID is set: unique ids carry no meeting point, all communicators stay with "
         "NCCL");
-    return;
+    return {};
   }
-  const std::span<std::byte> end = mark_of(*id);
+  const std::span<std::byte> end =
+      std::as_writable_bytes(std::span(id->internal)).subspan(kMarkOffset);
   if (std::any_of(end.begin(), end.end(), [](std::byte b) { return b != std::byte{0}; })) {
     log::warn(
         "this NCCL uses the end of its unique ids itself: communicators made from them stay "
         "with NCCL");
-    return;
+    return {};
   }
+  return end;
+}
+
+void RealManager::mark(ncclUniqueId* id) {
+  const std::span<std::byte> room = room_for_mark(id);
+  if (room.empty()) return;
   const auto point = process_.new_meeting();
   if (!point.ok()) {
     log::warn("no meeting point, communicators stay with NCCL: %s",
               point.status().message().c_str());
     return;
   }
-  const auto bytes = encode_mark(*point);
-  std::copy(bytes.begin(), bytes.end(), end.begin());
+  write_mark(*point, room);
+}
+
+void RealManager::mark_growth(ncclComm_t parent, ncclUniqueId* id) {
+  const auto joined = look_up(parent);
+  if (joined == nullptr) return;
+  MeetingPoint point = joined->coming_child();
+  if (const auto& rendezvous = joined->identity().rendezvous) {
+    const auto address = resolve(*rendezvous);
+    if (!address.ok()) {
+      log::warn("new ranks will find no meeting point: %s", address.status().message().c_str());
+      return;
+    }
+    point.address = *address;
+  }
+  const std::span<std::byte> room = room_for_mark(id);
+  if (!room.empty()) write_mark(point, room);
 }
 
 /// Null, with a log line from the join, where there is none.
@@ -143,10 +188,10 @@ std::shared_ptr<Joining> RealManager::start(ThreadedJoining::Body body) {
   return nullptr;
 }
 
-std::shared_ptr<Joining> RealManager::join(const ncclUniqueId& id, int ranks, int rank) {
+std::shared_ptr<Joining> RealManager::join(std::span<const ncclUniqueId> ids, int ranks, int rank) {
   if (ranks < 2) return nullptr;
-  ncclUniqueId copy = id;
-  const auto mark = decode_mark(mark_of(copy));
+  std::optional<Mark> mark;
+  for (size_t i = 0; i < ids.size() && !mark; ++i) mark = decode_mark(mark_of(ids[i]));
   if (!mark) {
     (rank <= 1 ? log::warn : log::info)(
         "rank %d of %d: the communicator stays with NCCL: its unique id has no mark, so railyard "
@@ -162,23 +207,76 @@ std::shared_ptr<Joining> RealManager::join(const ncclUniqueId& id, int ranks, in
         rank, ranks, mark->version, kProtocolVersion);
     return nullptr;
   }
-  return start([this, context = caller_context(), point = *mark->point, rank, ranks] {
-    return comm::join({process_, context, point, rank, ranks});
-  });
+  JoinRequest request{process_, caller_context(), *mark->point, rank, ranks, {}};
+  return start([request = std::move(request)] { return comm::join(request); });
+}
+
+std::shared_ptr<JoinedCommunicator> RealManager::look_up(ncclComm_t handle) {
+  const std::shared_lock lock(mutex_);
+  const auto found = communicators_.find(handle);
+  return found == communicators_.end() ? nullptr : found->second;
+}
+
+JoinRequest RealManager::invite(const JoinedCommunicator& parent, MeetingPoint point) {
+  const Identity& identity = parent.identity();
+  return {process_,      identity.context, std::move(point),
+          identity.rank, identity.ranks,   identity.rendezvous};
 }
 
 std::shared_ptr<Joining> RealManager::join_split(ncclComm_t parent, int color, int key) {
-  std::shared_ptr<JoinedCommunicator> joined;
-  {
-    const std::shared_lock lock(mutex_);
-    const auto found = communicators_.find(parent);
-    if (found == communicators_.end()) return nullptr;
-    joined = found->second;
-  }
-  return start([this, identity = joined->identity(), point = joined->next_child(), color, key] {
-    return comm::join_split({process_, identity.context, point, identity.rank, identity.ranks},
-                            color, key);
+  const auto joined = look_up(parent);
+  if (joined == nullptr) return nullptr;
+  return start([request = invite(*joined, joined->next_child()), color, key] {
+    return comm::join_split(request, color, key);
   });
+}
+
+std::shared_ptr<Joining> RealManager::join_shrink(ncclComm_t parent,
+                                                  std::span<const int> excluded) {
+  const auto joined = look_up(parent);
+  if (joined == nullptr) return nullptr;
+  std::vector<int> list(excluded.begin(), excluded.end());
+  std::sort(list.begin(), list.end());
+  list.erase(std::unique(list.begin(), list.end()), list.end());
+  const Identity& identity = joined->identity();
+  const auto mine = std::lower_bound(list.begin(), list.end(), identity.rank);
+  const bool sound = !list.empty() && list.front() >= 0 && list.back() < identity.ranks &&
+                     (mine == list.end() || *mine != identity.rank);
+  const int ranks = identity.ranks - static_cast<int>(list.size());
+  if (!sound || ranks < 2) return nullptr;
+  JoinRequest request = invite(*joined, joined->next_shrunk(list));
+  request.rank -= static_cast<int>(mine - list.begin());
+  request.ranks = ranks;
+  return start([request = std::move(request)] { return comm::join(request); });
+}
+
+std::shared_ptr<Joining> RealManager::join_grow(ncclComm_t parent, int ranks) {
+  const auto joined = look_up(parent);
+  if (joined == nullptr || ranks <= joined->ranks()) return nullptr;
+  JoinRequest request = invite(*joined, joined->next_child());
+  request.ranks = ranks;
+  return start([request = std::move(request)] { return comm::join(request); });
+}
+
+bool RealManager::adopt(ncclComm_t handle, const Stranger& stranger) {
+  Identity identity;
+  identity.rendezvous = find_rendezvous(process_.config(), process_.nccl());
+  if (!identity.rendezvous) {
+    log::info(
+        "children of a communicator made before railyard was loaded stay with NCCL: neither "
+        "RAILYARD_RENDEZVOUS nor MASTER_ADDR and MASTER_PORT say where its ranks can meet");
+    return false;
+  }
+  const auto driver = device::Driver::get();
+  if (!driver.ok()) return false;
+  const auto context = context_of_device(**driver, stranger.device);
+  if (!context.ok()) log::info("no CUDA context: %s", context.status().message().c_str());
+  identity.rank = stranger.rank;
+  identity.ranks = stranger.ranks;
+  identity.context = context.ok() ? *context : nullptr;
+  identity.point = point_of_hash(stranger.hash, stranger.ranks);
+  bind(handle, std::make_shared<JoinedCommunicator>(std::move(identity)));
+  return true;
 }
 
 void RealManager::bind(ncclComm_t handle, std::shared_ptr<Communicator> communicator) {

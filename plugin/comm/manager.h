@@ -6,8 +6,10 @@
 // The one Manager is made at the first call that needs it and never destroyed. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include <nccl.h>
@@ -32,6 +34,15 @@ class Joining {
 
 class Communicator {
  public:
+  /// What the interception has to remember of NCCL's side, and nobody else reads.
+  struct Standing {
+    std::atomic<bool> blocking{true};    ///< as configured; children inherit it
+    std::atomic<bool> revoked{false};    ///< messages go to NCCL, which refuses them
+    std::atomic<bool> suspended{false};  ///< as above
+    std::atomic<bool> leaving{false};    ///< a farewell is under way in the background
+  };
+  Standing standing;
+
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int ranks() const = 0;
@@ -60,11 +71,29 @@ class Manager {
   /// where NCCL_COMM_ID is set or the id's last 64 bytes are not zero.
   virtual void mark(ncclUniqueId* id) = 0;
 
-  /// Starts joining the moment creation is called, from the thread that calls it. Null: no mark.
-  virtual std::shared_ptr<Joining> join(const ncclUniqueId& id, int ranks, int rank) = 0;
+  /// Starts joining the moment creation is called, from the thread that calls it. Of several ids,
+  /// which come in the same order on all ranks, the first with a mark counts. Null: none has one.
+  virtual std::shared_ptr<Joining> join(std::span<const ncclUniqueId> ids, int ranks, int rank) = 0;
   /// Same for ncclCommSplit; every rank of the parent calls it, `color` may be NCCL_SPLIT_NOCOLOR.
   /// Null: the parent was not joined.
   virtual std::shared_ptr<Joining> join_split(ncclComm_t parent, int color, int key) = 0;
+  /// Same for ncclCommShrink; only ranks that are left call it. Null, too, if this one is not or
+  /// the list makes no sense.
+  virtual std::shared_ptr<Joining> join_shrink(ncclComm_t parent,
+                                               std::span<const int> excluded) = 0;
+  /// Same for ncclCommGrow at a rank of the parent, which keeps its rank among `ranks`. New ranks
+  /// join() with the id.
+  virtual std::shared_ptr<Joining> join_grow(ncclComm_t parent, int ranks) = 0;
+  /// As mark(), for an id with which new ranks come to the next growth of `parent`.
+  virtual void mark_growth(ncclComm_t parent, ncclUniqueId* id) = 0;
+
+  /// Makes known a communicator that was made without railyard, of whose ranks all do the same. Its
+  /// messages stay with NCCL; its children meet at the rendezvous. False: there is none.
+  struct Stranger {
+    uint64_t hash = 0;  ///< NCCL's
+    int rank = 0, ranks = 0, device = 0;
+  };
+  virtual bool adopt(ncclComm_t handle, const Stranger& stranger) = 0;
 
   /// Ties the outcome of a join to NCCL's handle once NCCL has made it.
   virtual void bind(ncclComm_t handle, std::shared_ptr<Communicator> communicator) = 0;

@@ -23,7 +23,7 @@ Result<std::unique_ptr<MeetingServer::Loop>> MeetingServer::Loop::make(
     net::Listener listener, const Secret& key, const MeetingServerOptions& options) {
   std::unique_ptr<Loop> loop(new Loop(options));
   loop->listener_ = std::move(listener);
-  loop->key_ = key;
+  loop->keys_ = {key};
   loop->epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
   loop->stop_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!loop->epoll_.valid() || !loop->stop_.valid()) {
@@ -44,6 +44,18 @@ Status MeetingServer::Loop::watch(int fd, uint64_t number, uint32_t events, int 
 }
 
 void MeetingServer::Loop::stop() { eventfd_write(stop_.get(), 1); }
+
+void MeetingServer::Loop::admit(const Secret& key) {
+  const std::lock_guard lock(mutex_);
+  if (std::find(keys_.begin(), keys_.end(), key) == keys_.end()) keys_.push_back(key);
+}
+
+bool MeetingServer::Loop::admitted(const Secret& key) {
+  const std::lock_guard lock(mutex_);
+  bool found = false;
+  for (const Secret& known : keys_) found |= net::equal_secrets(key, known);
+  return found;
+}
 
 void MeetingServer::Loop::run() {
   std::array<epoll_event, 64> events;
@@ -139,7 +151,7 @@ bool MeetingServer::Loop::greet(Connection& connection) {
   if (connection.in.size() < Hello::kBytes) return true;
   const auto hello = Hello::decode(std::span(connection.in).first(Hello::kBytes));
   connection.in.erase(connection.in.begin(), connection.in.begin() + Hello::kBytes);
-  if (!hello || !net::equal_secrets(hello->key, key_)) return false;
+  if (!hello || !admitted(hello->key)) return false;
   connection.limit = Clock::time_point::max();
   return take_seat(connection, *hello);
 }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The inside of a MeetingServer: its sockets, meetings and time limits. Thread-bound to the
-// server's thread, but for stop().
+// server's thread, but for stop() and admit().
 #pragma once
 
 #include <chrono>
 #include <deque>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <vector>
 
@@ -23,6 +24,7 @@ class MeetingServer::Loop {
   /// Serves until stop().
   void run();
   void stop();
+  void admit(const Secret& key);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -61,6 +63,7 @@ class MeetingServer::Loop {
   /// False: drop the connection.
   bool understand(Connection& connection);
   bool greet(Connection& connection);
+  bool admitted(const Secret& key);
   bool take_seat(Connection& connection, const Hello& hello);
   bool take_part(Connection& connection, wire::Bytes part);
   void settle(Meeting& meeting);
@@ -78,7 +81,8 @@ class MeetingServer::Loop {
 
   const MeetingServerOptions options_;
   net::Listener listener_;
-  Secret key_{};
+  std::mutex mutex_;          ///< guards keys_
+  std::vector<Secret> keys_;  ///< any of them opens
   UniqueFd epoll_, stop_;
   bool stopping_ = false;
   bool told_version_ = false;

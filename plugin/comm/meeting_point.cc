@@ -9,6 +9,9 @@ namespace {
 
 constexpr uint64_t kMark = 0x31594c4952a7c0deULL;
 
+/// Not the number of any split.
+constexpr uint64_t kShrinks = uint64_t{1} << 63;
+
 /// A bijection that spreads every bit over all others (the finaliser of SplitMix64).
 uint64_t mix(uint64_t value) {
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ULL;
@@ -55,6 +58,12 @@ MeetingPoint MeetingPoint::child(uint64_t number) const {
   halves[0] = mix(halves[0] + number + 1);
   halves[1] = mix(halves[1] ^ halves[0]);
   std::memcpy(point.meeting.data(), halves, sizeof halves);
+  return point;
+}
+
+MeetingPoint MeetingPoint::shrunk(std::span<const int> excluded, uint64_t number) const {
+  MeetingPoint point = child(kShrinks).child(number);
+  for (const int rank : excluded) point = point.child(static_cast<uint64_t>(rank));
   return point;
 }
 

@@ -38,6 +38,9 @@ struct MeetingPoint {
   /// The point, at the same server, for the ranks of the `number`th split of this meeting's
   /// communicator. All ranks that know this point compute the same.
   MeetingPoint child(uint64_t number) const;
+  /// The same for the ranks that are left when `excluded`, in rising order, are shrunk away for the
+  /// `number`th time. Never that of a split.
+  MeetingPoint shrunk(std::span<const int> excluded, uint64_t number) const;
 };
 
 inline constexpr size_t kMarkBytes = 64;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/meeting_seat.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <limits>
 
@@ -8,6 +10,9 @@
 
 namespace railyard::comm {
 namespace {
+
+/// Nothing tells when a server somewhere else has been started.
+constexpr int kTryAgainMs = 100;
 
 Status failure_of(const Answer& answer, int rank) {
   const std::string who = rank_list(answer.ranks);
@@ -45,6 +50,10 @@ Result<MeetingSeat> MeetingSeat::take(const MeetingPoint& point, int rank, int r
   seat.rank_ = rank;
   seat.ranks_ = ranks;
   Result<UniqueFd> fd = net::connect_to(point.address, deadline);
+  while (!fd.ok() && !deadline.passed()) {
+    poll(nullptr, 0, std::min(deadline.left_ms(), kTryAgainMs));
+    fd = net::connect_to(point.address, deadline);
+  }
   if (!fd.ok()) return fd.status();
   seat.fd_ = fd.take();
   net::set_no_delay(seat.fd_.get());

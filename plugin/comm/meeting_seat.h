@@ -20,6 +20,7 @@ namespace railyard::comm {
 
 class MeetingSeat {
  public:
+  /// The server may be started later than this is called.
   static Result<MeetingSeat> take(const MeetingPoint& point, int rank, int ranks,
                                   net::Deadline deadline);
 

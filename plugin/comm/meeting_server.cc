@@ -33,6 +33,8 @@ MeetingServer::~MeetingServer() {
   thread_.join();
 }
 
+void MeetingServer::admit(const Secret& key) { loop_->admit(key); }
+
 Result<MeetingPoint> MeetingServer::new_point() const {
   const Result<Secret> meeting = make_secret();
   if (!meeting.ok()) return meeting.status();

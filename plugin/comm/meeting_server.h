@@ -45,6 +45,8 @@ class MeetingServer {
 
   /// A fresh meeting. Costs nothing until somebody comes.
   Result<MeetingPoint> new_point() const;
+  /// Lets in who has this key, too.
+  void admit(const Secret& key);
 
  private:
   class Loop;

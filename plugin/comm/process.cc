@@ -47,14 +47,34 @@ Result<MeetingPoint> Process::new_meeting() {
   if (server_ == nullptr) {
     const auto at = address();
     if (!at.ok()) return at.status();
-    MeetingServerOptions options;
-    options.come_ms = config_.join_s * int64_t{1000};
-    options.round_ms = 2 * options.come_ms;
-    auto started = MeetingServer::start(*at, options);
+    auto started = MeetingServer::start(*at, meeting_options());
     if (!started.ok()) return started.status();
     server_ = started.take();
   }
   return server_->new_point();
+}
+
+MeetingServerOptions Process::meeting_options() const {
+  MeetingServerOptions options;
+  options.come_ms = config_.join_s * int64_t{1000};
+  options.round_ms = 2 * options.come_ms;
+  return options;
+}
+
+Status Process::open_rendezvous(const net::SocketAddress& at, const Secret& key) {
+  const std::lock_guard lock(mutex_);
+  if (rendezvous_ == nullptr) {
+    auto started = MeetingServer::start(at, meeting_options());
+    if (!started.ok()) {
+      return Status::error(started.status().code(),
+                           "no rendezvous at %s: %s (RAILYARD_RENDEZVOUS names another place; it "
+                           "must be on the host of rank 0)",
+                           at.text().c_str(), started.status().message().c_str());
+    }
+    rendezvous_ = started.take();
+  }
+  rendezvous_->admit(key);
+  return {};
 }
 
 Introduction Process::introduce(CUcontext context) {

@@ -38,6 +38,10 @@ class Process {
   /// A fresh meeting at this process's server, which is started by the first call.
   Result<MeetingPoint> new_meeting();
 
+  /// Listens at an address that all ranks know, for those with `key`. Fails if the address is not
+  /// this host's, or taken.
+  Status open_rendezvous(const net::SocketAddress& at, const Secret& key);
+
   /// What a rank whose GPU is the context's says of itself. A null context, or anything else that
   /// keeps the rank from taking part, becomes its `trouble`.
   Introduction introduce(CUcontext context);
@@ -47,6 +51,7 @@ class Process {
 
  private:
   Result<net::SocketAddress> address() const;
+  MeetingServerOptions meeting_options() const;
   Status fill(Introduction& record, CUcontext context);
   Status fill_place(Introduction& record, int device) const;
   Result<std::unique_ptr<SharedGpu>> make_gpu(CUcontext context);
@@ -58,6 +63,7 @@ class Process {
   std::mutex mutex_;  ///< guards all below
   std::optional<Secret> id_;
   std::unique_ptr<MeetingServer> server_;
+  std::unique_ptr<MeetingServer> rendezvous_;
   std::map<CUcontext, std::unique_ptr<SharedGpu>> gpus_;
 };
 

@@ -15,7 +15,7 @@ Creation Life::join(ncclComm_t* comm, int ranks, const ncclUniqueId& id, int ran
   Creation creation;
   creation.target = comm;
   if (comm != nullptr && rank >= 0 && rank < ranks) {
-    creation.joining = runtime_.manager.join(id, ranks, rank);
+    creation.joining = runtime_.manager.join(std::span(&id, 1), ranks, rank);
   }
   return creation;
 }

@@ -189,13 +189,29 @@ class FakeManager final : public comm::Manager {
  public:
   bool enabled() const override { return true; }
   void mark(ncclUniqueId*) override { happened("mark"); }
-  std::shared_ptr<comm::Joining> join(const ncclUniqueId&, int, int) override {
-    happened("join");
+  std::shared_ptr<comm::Joining> join(std::span<const ncclUniqueId> ids, int, int) override {
+    happened(ids.size() == 1 ? "join" : "join by " + std::to_string(ids.size()) + " ids");
     return std::exchange(next, nullptr);
   }
   std::shared_ptr<comm::Joining> join_split(ncclComm_t parent, int, int) override {
     happened("join split of " + name(parent));
     return std::exchange(next, nullptr);
+  }
+  std::shared_ptr<comm::Joining> join_shrink(ncclComm_t parent,
+                                             std::span<const int> excluded) override {
+    happened("join " + name(parent) + " without " + std::to_string(excluded.size()));
+    return std::exchange(next, nullptr);
+  }
+  std::shared_ptr<comm::Joining> join_grow(ncclComm_t parent, int ranks) override {
+    happened("join " + name(parent) + " grown to " + std::to_string(ranks));
+    return std::exchange(next, nullptr);
+  }
+  void mark_growth(ncclComm_t parent, ncclUniqueId*) override {
+    happened("mark growth of " + name(parent));
+  }
+  bool adopt(ncclComm_t comm, const Stranger& stranger) override {
+    happened("adopt " + name(comm) + " of " + std::to_string(stranger.ranks));
+    return false;
   }
   void bind(ncclComm_t comm, std::shared_ptr<comm::Communicator> communicator) override {
     happened("bind " + name(comm));
