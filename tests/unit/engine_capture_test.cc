@@ -3,6 +3,8 @@
 // Exchanges that are captured into CUDA graphs and replayed.
 #include <algorithm>
 #include <atomic>
+#include <future>
+#include <memory>
 #include <optional>
 #include <random>
 #include <string>
@@ -23,7 +25,19 @@ namespace {
     ASSERT_TRUE(status_of_it.ok()) << status_of_it.message(); \
   } while (false)
 
-/// A graph that can be launched.
+/// Returns once the driver has called the destructors that were due. They are called in order.
+void wait_for_destructors() {
+  std::promise<void> called;
+  CUuserObject last = nullptr;
+  const auto call = [](void* promise) { static_cast<std::promise<void>*>(promise)->set_value(); };
+  ASSERT_EQ(cuUserObjectCreate(&last, &called, call, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC),
+            CUDA_SUCCESS);
+  ASSERT_EQ(cuUserObjectRelease(last, 1), CUDA_SUCCESS);
+  called.get_future().wait();
+}
+
+/// A graph that can be launched. Engines know that it has gone when it has: what they still hold
+/// must not outlive the cluster.
 class Graph {
  public:
   /// What `work()` does to `stream`.
@@ -40,6 +54,7 @@ class Graph {
     const device::ContextScope scope(driver_, context_);
     EXPECT_EQ(cuGraphExecDestroy(exec_), CUDA_SUCCESS);
     EXPECT_EQ(cuGraphDestroy(graph_), CUDA_SUCCESS);
+    wait_for_destructors();
   }
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
