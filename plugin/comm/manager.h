@@ -39,6 +39,7 @@ class Communicator {
     std::atomic<bool> blocking{true};    ///< as configured; children inherit it
     std::atomic<bool> revoked{false};    ///< messages go to NCCL, which refuses them
     std::atomic<bool> suspended{false};  ///< as above
+    std::atomic<bool> finalized{false};  ///< as above
     std::atomic<bool> leaving{false};    ///< a farewell is under way in the background
   };
   Standing standing;

@@ -8,6 +8,18 @@
 #include "base/log.h"
 
 namespace railyard::intercept {
+namespace {
+
+/// What NCCL returns for a call that fail() makes so that it cancels its part of a group.
+constexpr ncclResult_t kPoisoned = ncclInvalidArgument;
+
+bool is_success(ncclResult_t result) { return result == ncclSuccess || result == ncclInProgress; }
+
+void* block_of(const void* buffer, int index, uint64_t bytes) {
+  return static_cast<std::byte*>(const_cast<void*>(buffer)) + static_cast<uint64_t>(index) * bytes;
+}
+
+}  // namespace
 
 ncclResult_t Group::start() {
   const ncclResult_t result = forward(runtime_.nccl.ncclGroupStart);
@@ -30,101 +42,163 @@ ncclResult_t Group::close(RealEnd real_end, bool simulated) {
     if (depth_ > 1) --depth_;
     return real_end();
   }
-  // What can be found wrong is found before NCCL starts its part.
+  // What can be found wrong is found before NCCL starts its part; an earlier error stands.
   for (const Batch& batch : content_.batches) {
+    if (content_.error != ncclSuccess) break;
     const Status status = check_self(batch);
     if (status.ok()) continue;
     log::warn("%s", status.message().c_str());
     fail(status);
   }
+  if (!simulated && content_.error == ncclSuccess) {
+    say_farewells(std::exchange(content_.farewells, {}));
+  }
   Content content = std::exchange(content_, {});
   depth_ = 0;
-  if (!simulated && content.error == ncclSuccess) {
-    std::stable_sort(content.farewells.begin(), content.farewells.end(),
-                     [](const Farewell& a, const Farewell& b) {
-                       return a.communicator->order() < b.communicator->order();
-                     });
-    for (const Farewell& farewell : content.farewells) {
-      const ncclResult_t said = say(farewell);
-      if (said != ncclSuccess) content.error = said;
-    }
-  }
 
-  ncclResult_t result = real_end();
-  if (content.error != ncclSuccess) result = content.error;
-  for (Creation& creation : content.creations) {
-    runtime_.outstanding.settle(runtime_, std::move(creation),
-                                simulated ? ncclInvalidUsage : result);
+  const ncclResult_t nccls = real_end();
+  ncclResult_t result = nccls;
+  // NCCL knows of our errors as kPoisoned. Anything else is an error of its own that came later.
+  if (content.error != ncclSuccess && (is_success(nccls) || nccls == kPoisoned)) {
+    result = content.error;
   }
-  if (simulated || content.batches.empty()) return result;
-  if (result == ncclSuccess) return launch_all(runtime_, std::move(content.batches));
-  if (result == ncclInProgress) runtime_.outstanding.park(std::move(content.batches));
-  return result;
+  const ncclResult_t outcome = simulated ? ncclInvalidUsage : result;
+  for (Creation& creation : content.creations) {
+    const ncclResult_t settled =
+        runtime_.outstanding.settle(runtime_, std::move(creation), outcome);
+    if (result == ncclSuccess) result = settled;
+  }
+  if (simulated || !is_success(result)) return result;
+  return start_messages(std::move(content.batches), nccls, result);
+}
+
+ncclResult_t Group::start_messages(std::vector<Batch> batches, ncclResult_t nccls,
+                                   ncclResult_t result) {
+  std::vector<Batch> later;
+  if (nccls == ncclInProgress) {
+    // Messages follow NCCL's part of the group. Who has a blocking communicator never asks how far
+    // that is, so there they cannot wait for it.
+    const auto first = std::stable_partition(
+        batches.begin(), batches.end(),
+        [](const Batch& batch) { return batch.communicator->standing.blocking.load(); });
+    later.assign(std::make_move_iterator(first), std::make_move_iterator(batches.end()));
+    batches.erase(first, batches.end());
+  }
+  const ncclResult_t launched = launch_all(runtime_, std::move(batches));
+  if (!later.empty()) runtime_.outstanding.park(std::move(later));
+  return launched == ncclSuccess ? result : launched;
+}
+
+void Group::say_farewells(std::vector<Farewell> farewells) {
+  std::stable_sort(farewells.begin(), farewells.end(), [](const Farewell& a, const Farewell& b) {
+    return a.communicator->order() < b.communicator->order();
+  });
+  for (const Farewell& farewell : farewells) {
+    const ncclResult_t said = say(runtime_, farewell);
+    if (said != ncclSuccess) content_.error = said;
+  }
 }
 
 ncclResult_t Group::send(const void* buffer, size_t count, ncclDataType_t type, int peer,
                          ncclComm_t comm, cudaStream_t stream) {
-  const auto communicator = taken_over(comm);
-  if (communicator == nullptr || type_bytes(type) == 0 || peer < 0 ||
-      peer >= communicator->ranks()) {
+  if (runtime_.outstanding.busy(comm)) return refuse_busy();
+  const Ours ours = taken_over(comm);
+  if (ours == nullptr || type_bytes(type) == 0 || peer < 0 || peer >= ours->ranks()) {
     return note(forward(runtime_.nccl.ncclSend, buffer, count, type, peer, comm, stream));
   }
-  return message(true, const_cast<void*>(buffer), count, type, peer, comm, stream, communicator);
+  return message(true, const_cast<void*>(buffer), count, type, peer, comm, stream, ours);
 }
 
 ncclResult_t Group::recv(void* buffer, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                          cudaStream_t stream) {
-  const auto communicator = taken_over(comm);
-  if (communicator == nullptr || type_bytes(type) == 0 || peer < 0 ||
-      peer >= communicator->ranks()) {
+  if (runtime_.outstanding.busy(comm)) return refuse_busy();
+  const Ours ours = taken_over(comm);
+  if (ours == nullptr || type_bytes(type) == 0 || peer < 0 || peer >= ours->ranks()) {
     return note(forward(runtime_.nccl.ncclRecv, buffer, count, type, peer, comm, stream));
   }
-  return message(false, buffer, count, type, peer, comm, stream, communicator);
+  return message(false, buffer, count, type, peer, comm, stream, ours);
 }
 
 ncclResult_t Group::message(bool is_send, void* buffer, size_t count, ncclDataType_t type, int peer,
-                            ncclComm_t comm, cudaStream_t stream,
-                            const std::shared_ptr<comm::Communicator>& communicator) {
-  if (Status status = ready(comm, *communicator); !status.ok()) return fail(status);
+                            ncclComm_t comm, cudaStream_t stream, const Ours& ours) {
+  if (Status status = ready(*ours); !status.ok()) return fail(status);
   const auto bytes = checked_mul(count, type_bytes(type));
   if (!bytes.has_value()) {
     return fail(Status::error(Code::kInvalidArgument,
                               "a message of %zu elements is larger than memory can be", count));
   }
-  const Result<Batch*> batch = batch_of(comm, communicator, stream);
+  const Result<Batch*> batch = batch_of(comm, ours, stream);
   if (!batch.ok()) return fail(batch.status());
   exchange::Exchange& exchange = (*batch)->exchange;
   (is_send ? exchange.sends : exchange.recvs).push_back({peer, buffer, *bytes});
   return added();
 }
 
+template <typename Fill>
+ncclResult_t Group::collective(size_t count, ncclDataType_t type, ncclComm_t comm,
+                               cudaStream_t stream, const Ours& ours, Fill fill) {
+  if (Status status = ready(*ours); !status.ok()) return fail(status);
+  if (count == 0) return ncclSuccess;  // NCCL drops collectives of no elements
+  const auto ranks = static_cast<uint64_t>(ours->ranks());
+  const auto block = checked_mul(count, type_bytes(type));
+  if (!block.has_value() || !checked_mul(*block, ranks).has_value()) {
+    return fail(Status::error(Code::kInvalidArgument,
+                              "a collective of %zu elements per rank is larger than memory can be",
+                              count));
+  }
+  const Result<Batch*> batch = batch_of(comm, ours, stream);
+  if (!batch.ok()) return fail(batch.status());
+  fill((*batch)->exchange, *block);
+  return added();
+}
+
 ncclResult_t Group::all_to_all(const void* from, void* to, size_t count, ncclDataType_t type,
                                ncclComm_t comm, cudaStream_t stream) {
-  const auto communicator = taken_over(comm);
-  if (communicator == nullptr || type_bytes(type) == 0) {
+  if (runtime_.outstanding.busy(comm)) return refuse_busy();
+  const Ours ours = taken_over(comm);
+  if (ours == nullptr || type_bytes(type) == 0) {
     return runtime_.nccl.ncclAlltoAll != nullptr
                ? note(forward(runtime_.nccl.ncclAlltoAll, from, to, count, type, comm, stream))
                : grouped_all_to_all(from, to, count, type, comm, stream);
   }
-  if (count == 0) return ncclSuccess;  // NCCL drops collectives of no elements
-  if (Status status = ready(comm, *communicator); !status.ok()) return fail(status);
-  const auto ranks = static_cast<uint64_t>(communicator->ranks());
-  const auto block = checked_mul(count, type_bytes(type));
-  if (!block.has_value() || !checked_mul(*block, ranks).has_value()) {
-    return fail(Status::error(Code::kInvalidArgument,
-                              "an all-to-all of %zu elements per rank is larger than memory can be",
-                              count));
+  return collective(count, type, comm, stream, ours, [&](exchange::Exchange& e, uint64_t block) {
+    for (int peer = 0; peer < ours->ranks(); ++peer) {
+      e.sends.push_back({peer, block_of(from, peer, block), block});
+      e.recvs.push_back({peer, block_of(to, peer, block), block});
+    }
+  });
+}
+
+ncclResult_t Group::gather(const void* from, void* to, size_t count, ncclDataType_t type, int root,
+                           ncclComm_t comm, cudaStream_t stream) {
+  if (runtime_.outstanding.busy(comm)) return refuse_busy();
+  const Ours ours = taken_over(comm);
+  if (ours == nullptr || runtime_.nccl.ncclGather == nullptr || type_bytes(type) == 0 || root < 0 ||
+      root >= ours->ranks()) {
+    return note(forward(runtime_.nccl.ncclGather, from, to, count, type, root, comm, stream));
   }
-  const Result<Batch*> batch = batch_of(comm, communicator, stream);
-  if (!batch.ok()) return fail(batch.status());
-  exchange::Exchange& exchange = (*batch)->exchange;
-  auto* const send = static_cast<std::byte*>(const_cast<void*>(from));
-  auto* const recv = static_cast<std::byte*>(to);
-  for (uint64_t peer = 0; peer < ranks; ++peer) {
-    exchange.sends.push_back({static_cast<int>(peer), send + peer * *block, *block});
-    exchange.recvs.push_back({static_cast<int>(peer), recv + peer * *block, *block});
+  return collective(count, type, comm, stream, ours, [&](exchange::Exchange& e, uint64_t block) {
+    e.sends.push_back({root, block_of(from, 0, block), block});
+    for (int peer = 0; ours->rank() == root && peer < ours->ranks(); ++peer) {
+      e.recvs.push_back({peer, block_of(to, peer, block), block});
+    }
+  });
+}
+
+ncclResult_t Group::scatter(const void* from, void* to, size_t count, ncclDataType_t type, int root,
+                            ncclComm_t comm, cudaStream_t stream) {
+  if (runtime_.outstanding.busy(comm)) return refuse_busy();
+  const Ours ours = taken_over(comm);
+  if (ours == nullptr || runtime_.nccl.ncclScatter == nullptr || type_bytes(type) == 0 ||
+      root < 0 || root >= ours->ranks()) {
+    return note(forward(runtime_.nccl.ncclScatter, from, to, count, type, root, comm, stream));
   }
-  return added();
+  return collective(count, type, comm, stream, ours, [&](exchange::Exchange& e, uint64_t block) {
+    for (int peer = 0; ours->rank() == root && peer < ours->ranks(); ++peer) {
+      e.sends.push_back({peer, block_of(from, peer, block), block});
+    }
+    e.recvs.push_back({root, block_of(to, 0, block), block});
+  });
 }
 
 /// For programs built for a newer NCCL than the one they run with.
@@ -150,64 +224,54 @@ ncclResult_t Group::grouped_all_to_all(const void* from, void* to, size_t count,
 }
 
 ncclResult_t Group::note(ncclResult_t result) {
-  if (open() && result != ncclSuccess && result != ncclInProgress) content_.error = result;
+  if (open() && !is_success(result)) content_.error = result;
   return result;
 }
 
-void Group::add(Creation creation, ncclResult_t result) {
+ncclResult_t Group::add(Creation creation, ncclResult_t result) {
   note(result);
-  if (open() && (result == ncclSuccess || result == ncclInProgress)) {
-    content_.creations.push_back(std::move(creation));
-  } else {
-    runtime_.outstanding.settle(runtime_, std::move(creation), result);
+  if (!open() || !is_success(result)) {
+    return runtime_.outstanding.settle(runtime_, std::move(creation), result);
   }
+  content_.creations.push_back(std::move(creation));
+  return result;
 }
 
 ncclResult_t Group::add(Farewell farewell) {
-  if (!open()) return say(farewell);
+  if (!open()) return say(runtime_, farewell);
   content_.farewells.push_back(std::move(farewell));
   return ncclSuccess;
 }
 
-ncclResult_t Group::say(const Farewell& farewell) {
-  // The handle stays known meanwhile: another thread may have to abort what waits here.
-  if (farewell.destroy) {
-    farewell.communicator->destroy();
-    runtime_.manager.unbind(farewell.handle);
-    return ncclSuccess;
-  }
-  exchange::Engine* const engine = farewell.communicator->engine();
-  if (engine == nullptr) return ncclSuccess;
-  return runtime_.last_error.set(runtime_.engines.farewell(*engine));
+ncclResult_t Group::refuse_busy() {
+  return fail(Status::error(Code::kInvalidArgument,
+                            "the communicator is still busy with a non-blocking call; poll "
+                            "ncclCommGetAsyncError until it is not ncclInProgress"));
 }
 
-std::shared_ptr<comm::Communicator> Group::taken_over(ncclComm_t comm) {
+Group::Ours Group::taken_over(ncclComm_t comm) {
   if (comm == nullptr) return nullptr;
-  auto communicator = runtime_.manager.find(comm);
-  if (communicator != nullptr && communicator->engine() == nullptr) communicator = nullptr;
-  return communicator;
+  Ours known = runtime_.manager.find(comm);
+  if (known == nullptr || known->engine() == nullptr) return nullptr;
+  // What NCCL's rules forbid now, NCCL refuses.
+  const comm::Communicator::Standing& standing = known->standing;
+  if (standing.revoked || standing.suspended || standing.finalized) return nullptr;
+  return known;
 }
 
-Status Group::ready(ncclComm_t comm, const comm::Communicator& communicator) {
-  if (runtime_.outstanding.busy(comm)) {
-    return Status::error(Code::kInvalidArgument,
-                         "the communicator is still busy with a non-blocking call; poll "
-                         "ncclCommGetAsyncError until it is not ncclInProgress");
-  }
+Status Group::ready(const comm::Communicator& communicator) {
   return runtime_.engines.error(*const_cast<comm::Communicator&>(communicator).engine());
 }
 
-Result<Batch*> Group::batch_of(ncclComm_t comm,
-                               const std::shared_ptr<comm::Communicator>& communicator,
-                               cudaStream_t stream) {
+Result<Batch*> Group::batch_of(ncclComm_t comm, const Ours& ours, cudaStream_t stream) {
   auto batch = std::find_if(content_.batches.begin(), content_.batches.end(),
                             [comm](const Batch& b) { return b.handle == comm; });
   if (batch == content_.batches.end()) {
-    content_.batches.push_back({comm, communicator, {}, {}});
+    content_.batches.push_back({comm, ours, {}, {}});
     batch = content_.batches.end() - 1;
   }
   if (batch->use_stream(stream)) {
-    const Status status = runtime_.engines.check_streams(*communicator->engine(), batch->streams);
+    const Status status = runtime_.engines.check_streams(*ours->engine(), batch->streams);
     if (!status.ok()) return status;
   }
   return &*batch;

@@ -19,6 +19,7 @@
 #include <nccl.h>
 
 #include "intercept/batch.h"
+#include "intercept/farewell.h"
 #include "intercept/runtime.h"
 
 namespace railyard::intercept {
@@ -35,23 +36,23 @@ class Group {
                     ncclComm_t comm, cudaStream_t stream);
   ncclResult_t recv(void* buffer, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                     cudaStream_t stream);
+  ncclResult_t gather(const void* from, void* to, size_t count, ncclDataType_t type, int root,
+                      ncclComm_t comm, cudaStream_t stream);
+  ncclResult_t scatter(const void* from, void* to, size_t count, ncclDataType_t type, int root,
+                       ncclComm_t comm, cudaStream_t stream);
   ncclResult_t all_to_all(const void* from, void* to, size_t count, ncclDataType_t type,
                           ncclComm_t comm, cudaStream_t stream);
 
   bool open() const { return depth_ > 0; }
   /// Remembers a failed call of the open group. Returns `result`.
   ncclResult_t note(ncclResult_t result);
-  /// Settles a creation at the outermost end, or now if no group is open.
-  void add(Creation creation, ncclResult_t result);
-
-  /// A communicator that the open group finalizes or destroys.
-  struct Farewell {
-    ncclComm_t handle = nullptr;
-    std::shared_ptr<comm::Communicator> communicator;
-    bool destroy = false;
-  };
-  /// Says goodbye at the outermost end, or now if no group is open.
+  /// Settles a creation at the outermost end, or now if no group is open. Returns what to tell the
+  /// caller.
+  ncclResult_t add(Creation creation, ncclResult_t result);
+  /// Says it at the outermost end, or now if no group is open.
   ncclResult_t add(Farewell farewell);
+  /// Ends a call on a communicator that a non-blocking call has not done with. The group fails too.
+  ncclResult_t refuse_busy();
 
  private:
   /// What is gathered until the outermost end.
@@ -64,24 +65,30 @@ class Group {
 
   template <typename RealEnd>
   ncclResult_t close(RealEnd real_end, bool simulated);
-  /// The communicator if its messages are railyard's, else null.
-  std::shared_ptr<comm::Communicator> taken_over(ncclComm_t comm);
+  /// Starts messages after NCCL's part, which ended with `nccls`. Returns `result` or a failure.
+  ncclResult_t start_messages(std::vector<Batch> batches, ncclResult_t nccls, ncclResult_t result);
+  /// A communicator whose messages are railyard's; null: they are NCCL's.
+  using Ours = std::shared_ptr<comm::Communicator>;
+  Ours taken_over(ncclComm_t comm);
   /// ok if messages may be added now.
-  Status ready(ncclComm_t comm, const comm::Communicator& communicator);
+  Status ready(const comm::Communicator& communicator);
   ncclResult_t message(bool is_send, void* buffer, size_t count, ncclDataType_t type, int peer,
-                       ncclComm_t comm, cudaStream_t stream,
-                       const std::shared_ptr<comm::Communicator>& communicator);
+                       ncclComm_t comm, cudaStream_t stream, const Ours& ours);
+  /// Adds what a collective consists of; `fill` gets the exchange and the bytes of `count`
+  /// elements.
+  template <typename Fill>
+  ncclResult_t collective(size_t count, ncclDataType_t type, ncclComm_t comm, cudaStream_t stream,
+                          const Ours& ours, Fill fill);
   ncclResult_t grouped_all_to_all(const void* from, void* to, size_t count, ncclDataType_t type,
                                   ncclComm_t comm, cudaStream_t stream);
   /// Where messages on this stream belong; kInvalidUsage if it cannot share a group with the other
   /// streams there.
-  Result<Batch*> batch_of(ncclComm_t comm, const std::shared_ptr<comm::Communicator>& communicator,
-                          cudaStream_t stream);
+  Result<Batch*> batch_of(ncclComm_t comm, const Ours& ours, cudaStream_t stream);
   /// After messages were added: outside a group they start now.
   ncclResult_t added();
   /// A failure that railyard found: the open group fails with it, NCCL's part too.
   ncclResult_t fail(const Status& status);
-  ncclResult_t say(const Farewell& farewell);
+  void say_farewells(std::vector<Farewell> farewells);
 
   Runtime& runtime_;
   int depth_ = 0;

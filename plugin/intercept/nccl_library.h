@@ -22,6 +22,17 @@ namespace railyard::intercept {
   X(ncclGetUniqueId, (ncclUniqueId*))                                                             \
   X(ncclCommInitRank, (ncclComm_t*, int, ncclUniqueId, int))                                      \
   X(ncclCommInitRankConfig, (ncclComm_t*, int, ncclUniqueId, int, ncclConfig_t*))                 \
+  X(ncclCommInitRankScalable, (ncclComm_t*, int, int, int, ncclUniqueId*, ncclConfig_t*))         \
+  X(ncclCommInitAll, (ncclComm_t*, int, const int*))                                              \
+  X(ncclCommShrink, (ncclComm_t, int*, int, ncclComm_t*, ncclConfig_t*, int))                     \
+  X(ncclCommGetUniqueId, (ncclComm_t, ncclUniqueId*))                                             \
+  X(ncclCommGrow, (ncclComm_t, int, const ncclUniqueId*, int, ncclComm_t*, ncclConfig_t*))        \
+  X(ncclCommSuspend, (ncclComm_t, int))                                                           \
+  X(ncclCommResume, (ncclComm_t))                                                                 \
+  X(ncclCommUserRank, (ncclComm_t, int*))                                                         \
+  X(ncclCommCuDevice, (ncclComm_t, int*))                                                         \
+  X(ncclGather, (const void*, void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t))      \
+  X(ncclScatter, (const void*, void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t))     \
   X(ncclCommSplit, (ncclComm_t, int, int, ncclComm_t*, ncclConfig_t*))                            \
   X(ncclCommFinalize, (ncclComm_t))                                                               \
   X(ncclCommDestroy, (ncclComm_t))                                                                \

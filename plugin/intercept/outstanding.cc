@@ -13,6 +13,14 @@ ncclComm_t watched(const Creation& creation) {
   return creation.parent != nullptr ? creation.parent : creation.handle;
 }
 
+/// Programs may also ask the new handle, once NCCL has put it where they look for it.
+bool concerns(const Creation& creation, ncclComm_t handle) {
+  if (watched(creation) == handle || creation.handle == handle) return true;
+  // NCCL keeps the place in mind only if it has not filled it yet, and so may we.
+  if (creation.handle != nullptr) return false;
+  return std::atomic_ref(*creation.target).load(std::memory_order_relaxed) == handle;
+}
+
 bool concerns(const std::vector<Batch>& batches, ncclComm_t handle) {
   return std::any_of(batches.begin(), batches.end(),
                      [handle](const Batch& batch) { return batch.handle == handle; });
@@ -22,23 +30,27 @@ void bind(Runtime& runtime, const Creation& creation) {
   std::shared_ptr<comm::Communicator> communicator = creation.joining->wait();
   if (communicator == nullptr) return;
   const ncclComm_t handle = creation.handle != nullptr ? creation.handle : *creation.target;
+  communicator->standing.blocking = creation.blocking;
   if (handle != nullptr) runtime.manager.bind(handle, std::move(communicator));
 }
 
 }  // namespace
 
-void Outstanding::settle(Runtime& runtime, Creation creation, ncclResult_t result) {
-  if (creation.joining == nullptr) return;
-  if (result == ncclSuccess) {
-    bind(runtime, creation);
-  } else if (result == ncclInProgress) {
-    creation.handle = *creation.target;
-    const std::lock_guard lock(mutex_);
-    creations_.push_back(std::move(creation));
-    ++waiting_;
-  } else {
+ncclResult_t Outstanding::settle(Runtime& runtime, Creation creation, ncclResult_t result) {
+  if (creation.joining == nullptr) return result;
+  if (result != ncclSuccess && result != ncclInProgress) {
     abandon(std::move(creation.joining));
+    return result;
   }
+  if (result == ncclSuccess && (creation.blocking || creation.joining->done())) {
+    bind(runtime, creation);
+    return result;
+  }
+  creation.handle = *creation.target;
+  const std::lock_guard lock(mutex_);
+  creations_.push_back(std::move(creation));
+  ++waiting_;
+  return ncclInProgress;
 }
 
 void Outstanding::park(std::vector<Batch> batches) {
@@ -51,7 +63,7 @@ bool Outstanding::busy(ncclComm_t handle) {
   if (waiting_ == 0) return false;
   const std::lock_guard lock(mutex_);
   return std::any_of(creations_.begin(), creations_.end(),
-                     [handle](const Creation& c) { return watched(c) == handle; }) ||
+                     [handle](const Creation& c) { return concerns(c, handle); }) ||
          std::any_of(parked_.begin(), parked_.end(),
                      [handle](const auto& batches) { return concerns(batches, handle); });
 }
@@ -68,12 +80,12 @@ ncclResult_t Outstanding::advance_creations(Runtime& runtime, ncclComm_t handle,
   {
     const std::lock_guard lock(mutex_);
     const auto waits = [handle, state](const Creation& c) {
-      return watched(c) == handle && state == ncclSuccess && !c.joining->done();
+      return concerns(c, handle) && state == ncclSuccess && !c.joining->done();
     };
     if (std::any_of(creations_.begin(), creations_.end(), waits)) return ncclInProgress;
     const auto first =
         std::stable_partition(creations_.begin(), creations_.end(),
-                              [handle](const Creation& c) { return watched(c) != handle; });
+                              [handle](const Creation& c) { return !concerns(c, handle); });
     std::move(first, creations_.end(), std::back_inserter(ready));
     creations_.erase(first, creations_.end());
     waiting_ -= ready.size();
@@ -121,7 +133,7 @@ void Outstanding::forget(ncclComm_t handle) {
   {
     const std::lock_guard lock(mutex_);
     waiting_ -= std::erase_if(creations_, [&](Creation& creation) {
-      if (watched(creation) != handle) return false;
+      if (!concerns(creation, handle)) return false;
       given_up.push_back(std::move(creation.joining));
       return true;
     });

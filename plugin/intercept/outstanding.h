@@ -25,15 +25,17 @@ struct Runtime;
 struct Creation {
   std::shared_ptr<comm::Joining> joining;  ///< null: stays with NCCL
   ncclComm_t* target = nullptr;            ///< where NCCL puts the handle, at the latest when done
-  ncclComm_t parent = nullptr;             ///< of a split: where NCCL reports progress
+  ncclComm_t parent = nullptr;             ///< where NCCL reports progress, if not at the new one
   ncclComm_t handle = nullptr;             ///< copy of *target for what outlives the call
+  bool blocking = true;                    ///< as the new communicator is configured
 };
 
 class Outstanding {
  public:
-  /// Ends a creation for which NCCL returned `result`: waits for the join and binds, or keeps the
-  /// creation until NCCL is done, or gives the join up.
-  void settle(Runtime& runtime, Creation creation, ncclResult_t result);
+  /// Ends a creation for which NCCL returned `result`: binds what the join yields, or gives the
+  /// join up. What a non-blocking creation would have to wait for is kept for later. Returns what
+  /// to tell the caller.
+  ncclResult_t settle(Runtime& runtime, Creation creation, ncclResult_t result);
   /// Keeps messages that must not start before NCCL's part of their group.
   void park(std::vector<Batch> batches);
 

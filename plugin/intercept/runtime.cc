@@ -2,6 +2,7 @@
 #include "intercept/runtime.h"
 
 #include "base/log.h"
+#include "intercept/blocking.h"
 
 namespace railyard::intercept {
 
@@ -29,7 +30,8 @@ Runtime& Runtime::instance(const NcclLibrary& nccl) {
     int version = 0;
     forward(nccl.ncclGetVersion, &version);
     log::info("intercepting NCCL %d in %s", version, nccl.path.c_str());
-    return new Runtime{nccl, joined, *new RealEngineCalls};
+    return new Runtime{nccl, joined, *new RealEngineCalls,
+                       blocking_by_environment(NcclEnv::load(process_environment()))};
   }();
   return *runtime;
 }

@@ -3,6 +3,7 @@
 // What the interception works with, process-wide. Tests put other parts in.
 #pragma once
 
+#include <optional>
 #include <span>
 
 #include "base/status.h"
@@ -11,6 +12,7 @@
 #include "intercept/nccl_library.h"
 #include "intercept/outstanding.h"
 #include "intercept/report.h"
+#include "intercept/strangers.h"
 
 namespace railyard::intercept {
 
@@ -32,6 +34,8 @@ struct Runtime {
   const NcclLibrary& nccl;
   comm::Manager& manager;
   const EngineCalls& engines;
+  std::optional<bool> always_blocking{};  ///< what NCCL_COMM_BLOCKING sets for all communicators
+  Strangers& strangers = Strangers::instance();
   LastError last_error{nccl};
   Outstanding outstanding{};
 

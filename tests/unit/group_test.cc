@@ -244,9 +244,69 @@ TEST_F(GroupTest, StreamsOfDifferentCapturesCannotShareAGroup) {
   EXPECT_EQ(engines_.launches.size(), 1U);
 }
 
+TEST_F(GroupTest, GatherAndScatterAreMessages) {
+  add(1, "ours", 0);  // rank 1 of 4
+  std::byte result[64] = {};
+  const auto gather = [&](size_t count, int root) {
+    return group_.gather(memory_, result, count, ncclHalf, root, handle(1), stream(3));
+  };
+  const auto scatter = [&](size_t count, int root) {
+    return group_.scatter(memory_, result, count, ncclHalf, root, handle(1), stream(3));
+  };
+  for (const int root : {1, 2}) {
+    EXPECT_EQ(gather(2, root), ncclSuccess);
+    EXPECT_EQ(scatter(2, root), ncclSuccess);
+  }
+  ASSERT_EQ(engines_.launches.size(), 4U);
+  const auto sends = [&](size_t i) { return engines_.launches[i].exchange.sends; };
+  const auto recvs = [&](size_t i) { return engines_.launches[i].exchange.recvs; };
+  EXPECT_THAT(std::vector({sends(0).size(), recvs(0).size(), sends(1).size(), recvs(1).size()}),
+              ElementsAre(1U, 4U, 4U, 1U));
+  EXPECT_THAT(std::vector({sends(2).size(), recvs(2).size(), sends(3).size(), recvs(3).size()}),
+              ElementsAre(1U, 0U, 0U, 1U));
+  EXPECT_EQ(recvs(0)[3].buffer, result + 12);
+  EXPECT_EQ(sends(1)[2].buffer, memory_ + 8);
+  EXPECT_EQ(sends(2)[0].peer, 2);
+  EXPECT_EQ(recvs(3)[0].bytes, 4U);
+  taken();
+  EXPECT_EQ(gather(0, 0), ncclSuccess);
+  EXPECT_EQ(scatter(0, 0), ncclSuccess);
+  EXPECT_THAT(taken(), IsEmpty());
+  EXPECT_EQ(gather(0, 4), ncclInvalidArgument);
+  EXPECT_EQ(scatter(1, -1), ncclInvalidArgument);
+  EXPECT_THAT(taken(), ElementsAre("Gather 1", "Scatter 1"));
+  library_.ncclGather = nullptr;
+  EXPECT_EQ(gather(1, 0), ncclInvalidUsage);
+}
+
+TEST_F(GroupTest, TheLastErrorOfAGroupComesBack) {
+  add(1, "ours", 0);
+  constexpr size_t kHuge = std::numeric_limits<size_t>::max() / 2;
+  group_.start();
+  EXPECT_EQ(send(2, kHuge), ncclInvalidArgument);
+  nccl_.latch(ncclInvalidUsage);  // of a call that never comes here
+  EXPECT_EQ(group_.end(), ncclInvalidUsage);
+  group_.start();
+  send(1, 1);  // to itself, without a receive: found at the end, which an earlier error spares
+  EXPECT_EQ(recv(9, 1), ncclInvalidArgument);
+  EXPECT_EQ(group_.end(), ncclInvalidArgument);
+}
+
+TEST_F(GroupTest, MessagesOfBlockingCommunicatorsDoNotWaitToBeAskedFor) {
+  add(1, "blocking", 1);
+  add(2, "other", 2)->standing.blocking = false;
+  nccl_.end_result = ncclInProgress;
+  nccl_.states[handle(2)] = ncclInProgress;
+  group_.start();
+  send(2, 1, 1);
+  send(2, 1, 2);
+  EXPECT_EQ(group_.end(), ncclInProgress);
+  EXPECT_THAT(taken(), ElementsAre("GroupStart", "GroupEnd", "launch blocking"));
+}
+
 TEST_F(GroupTest, MessagesOfANonBlockingGroupFollowNcclsPart) {
-  add(1, "late", 2);
-  add(2, "early", 1);
+  add(1, "late", 2)->standing.blocking = false;
+  add(2, "early", 1)->standing.blocking = false;
   nccl_.end_result = ncclInProgress;
   nccl_.states[handle(1)] = nccl_.states[handle(2)] = ncclInProgress;
   group_.start();

@@ -5,8 +5,11 @@
 // into one list of events, so that tests can tell the order.
 #pragma once
 
+#include <algorithm>
+#include <condition_variable>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -19,9 +22,26 @@
 
 namespace railyard::intercept {
 
+inline std::mutex events_mutex;
+inline std::condition_variable events_changed;
 inline std::vector<std::string> events;
 
-inline void happened(std::string what) { events.push_back(std::move(what)); }
+inline void happened(std::string what) {
+  const std::lock_guard lock(events_mutex);
+  events.push_back(std::move(what));
+  events_changed.notify_all();
+}
+/// What happened since the last look.
+inline std::vector<std::string> take_events() {
+  const std::lock_guard lock(events_mutex);
+  return std::exchange(events, {});
+}
+/// Waits until another thread has done it.
+inline void wait_until_happened(const std::string& what) {
+  std::unique_lock lock(events_mutex);
+  events_changed.wait(
+      lock, [&] { return std::find(events.begin(), events.end(), what) != events.end(); });
+}
 
 inline ncclComm_t handle(int number) {
   return reinterpret_cast<ncclComm_t>(static_cast<uintptr_t>(number) * 0x100);
@@ -97,6 +117,29 @@ inline NcclLibrary fake_library() {
     *child = nullptr;
     return ncclSuccess;
   };
+  t.ncclCommInitRankScalable = [](ncclComm_t* comm, int, int, int, ncclUniqueId*, ncclConfig_t*) {
+    return fake_nccl->create(comm);
+  };
+  t.ncclCommInitAll = [](ncclComm_t* comms, int, const int*) { return fake_nccl->create(comms); };
+  t.ncclCommShrink = [](ncclComm_t, int*, int, ncclComm_t* child, ncclConfig_t*, int) {
+    return fake_nccl->create(child);
+  };
+  t.ncclCommGetUniqueId = [](ncclComm_t comm, ncclUniqueId*) {
+    return happened("GetUniqueId of " + name(comm)), ncclSuccess;
+  };
+  t.ncclCommGrow = [](ncclComm_t, int, const ncclUniqueId*, int, ncclComm_t* grown, ncclConfig_t*) {
+    return fake_nccl->create(grown);
+  };
+  t.ncclCommSuspend = [](ncclComm_t comm, int) {
+    return happened("Suspend " + name(comm)), ncclSuccess;
+  };
+  t.ncclCommResume = [](ncclComm_t comm) { return happened("Resume " + name(comm)), ncclSuccess; };
+  t.ncclCommUserRank = [](ncclComm_t, int* rank) { return *rank = 1, ncclSuccess; };
+  t.ncclCommCuDevice = [](ncclComm_t, int* device) { return *device = 0, ncclSuccess; };
+  t.ncclGather = [](const void*, void*, size_t, ncclDataType_t type, int root, ncclComm_t comm,
+                    cudaStream_t) { return fake_nccl->message("Gather", root, comm, type); };
+  t.ncclScatter = [](const void*, void*, size_t, ncclDataType_t type, int root, ncclComm_t comm,
+                     cudaStream_t) { return fake_nccl->message("Scatter", root, comm, type); };
   t.ncclCommFinalize = [](ncclComm_t comm) {
     return happened("Finalize " + name(comm)), ncclSuccess;
   };
@@ -131,13 +174,19 @@ class FakeCommunicator final : public comm::Communicator {
     return taken_over_ ? reinterpret_cast<exchange::Engine*>(this) : nullptr;
   }
   void destroy() override {
+    may_leave.wait(false);
     destroyed_ = true;
     happened("destroyed " + label_);
+  }
+  void let_leave() {
+    may_leave = true;
+    may_leave.notify_all();
   }
   void stop() override { happened("stopped " + label_); }
 
   const std::string& label() const { return label_; }
   Status error, launch_result, streams_result;
+  std::atomic<bool> may_leave{true};  ///< false: farewells wait
 
  private:
   std::string label_;
@@ -169,6 +218,7 @@ class FakeEngines final : public EngineCalls {
   Status error(const exchange::Engine& engine) const override { return of(engine).error; }
   Status farewell(exchange::Engine& engine) const override {
     happened("farewell " + of(engine).label());
+    of(engine).may_leave.wait(false);
     return of(engine).error;
   }
   mutable std::vector<Launch> launches;
@@ -210,7 +260,8 @@ class FakeManager final : public comm::Manager {
     happened("mark growth of " + name(parent));
   }
   bool adopt(ncclComm_t comm, const Stranger& stranger) override {
-    happened("adopt " + name(comm) + " of " + std::to_string(stranger.ranks));
+    happened("adopt " + name(comm) + " of " + std::to_string(stranger.ranks) + " ranks, hash " +
+             std::to_string(stranger.hash));
     return false;
   }
   void bind(ncclComm_t comm, std::shared_ptr<comm::Communicator> communicator) override {
@@ -243,13 +294,14 @@ class InterceptTest : public testing::Test {
     return communicator;
   }
   /// What happened since the last look.
-  static std::vector<std::string> taken() { return std::exchange(events, {}); }
+  static std::vector<std::string> taken() { return take_events(); }
 
   FakeNccl nccl_;
   NcclLibrary library_ = fake_library();
   FakeManager manager_;
   FakeEngines engines_;
-  Runtime runtime_{library_, manager_, engines_};
+  Strangers strangers_;
+  Runtime runtime_{library_, manager_, engines_, std::nullopt, strangers_};
   Group group_{runtime_};
   Life life_{runtime_, group_};
   std::byte memory_[1024] = {};

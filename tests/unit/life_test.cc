@@ -202,13 +202,101 @@ TEST_F(LifeTest, AbortReleasesKernelsFirstAndFreesLast) {
 }
 
 TEST_F(LifeTest, RevokedCommunicatorGoesBackToNccl) {
-  add(1, "ours", 0);
-  EXPECT_EQ(life_.revoke(handle(1), 5), ncclInvalidArgument);
-  EXPECT_THAT(taken(), ElementsAre("Revoke 1"));
-  EXPECT_EQ(life_.revoke(handle(1), 0), ncclSuccess);
-  EXPECT_THAT(taken(), ElementsAre("Revoke 1", "unbind 1", "stopped ours", "freed ours"));
-  group_.send(memory_, 1, ncclInt, 2, handle(1), nullptr);
-  EXPECT_THAT(taken(), ElementsAre("Send 1"));
+  add(9, "ours", 0);
+  EXPECT_EQ(life_.revoke(handle(9), 5), ncclInvalidArgument);
+  EXPECT_THAT(taken(), ElementsAre("Revoke 9"));
+  EXPECT_EQ(life_.revoke(handle(9), 0), ncclSuccess);
+  EXPECT_THAT(taken(), ElementsAre("stopped ours", "Revoke 9"));
+  group_.send(memory_, 1, ncclInt, 2, handle(9), nullptr);
+  life_.revoke(handle(9), 0);
+  life_.finalize(handle(9));
+  EXPECT_THAT(taken(), ElementsAre("Send 9", "Revoke 9", "Finalize 9")) << "NCCL's to refuse";
+  EXPECT_EQ(state_of(handle(9)), ncclSuccess);
+  // It can have children, and ends without a farewell.
+  joins("child");
+  EXPECT_EQ(life_.split(handle(9), 0, 0, &comm_, nullptr), ncclSuccess);
+  EXPECT_THAT(taken(), ElementsAre("join split of 9", "create", "joined", "bind 1"));
+  EXPECT_EQ(life_.destroy(handle(9)), ncclSuccess);
+  EXPECT_THAT(taken(), ElementsAre("unbind 9", "Destroy 9", "freed ours"));
+}
+
+TEST_F(LifeTest, FinalizedAndSuspendedCommunicatorsTakeNoMessages) {
+  add(9, "ours", 0);
+  EXPECT_EQ(life_.suspend(handle(9), 1), ncclSuccess);
+  group_.send(memory_, 1, ncclInt, 2, handle(9), nullptr);
+  EXPECT_EQ(life_.resume(handle(9)), ncclSuccess);
+  EXPECT_THAT(taken(), ElementsAre("Suspend 9", "Send 9", "Resume 9"));
+  group_.send(memory_, 1, ncclInt, 2, handle(9), nullptr);
+  EXPECT_EQ(life_.finalize(handle(9)), ncclSuccess);
+  group_.send(memory_, 1, ncclInt, 2, handle(9), nullptr);
+  life_.finalize(handle(9));
+  EXPECT_THAT(taken(),
+              ElementsAre("launch ours", "farewell ours", "Finalize 9", "Send 9", "Finalize 9"));
+}
+
+TEST_F(LifeTest, CreationFromSeveralIds) {
+  ncclUniqueId ids[3] = {};
+  joins("ours");
+  EXPECT_EQ(life_.init_rank_scalable(&comm_, 4, 1, 3, ids, nullptr), ncclSuccess);
+  EXPECT_THAT(taken(), ElementsAre("join by 3 ids", "create", "joined", "bind 1"));
+  life_.init_rank_scalable(&comm_, 4, 1, 0, ids, nullptr);
+  life_.init_rank_scalable(&comm_, 4, 1, 3, nullptr, nullptr);
+  EXPECT_EQ(life_.init_all(&comm_, 1, nullptr), ncclSuccess);
+  EXPECT_THAT(taken(), ElementsAre("create", "create", "create")) << "NCCL's to refuse, or alone";
+}
+
+TEST_F(LifeTest, ShrinkingStopsTheParentOnlyIfAsked) {
+  add(9, "parent", 0);
+  int excluded[2] = {3, 2};
+  joins("child");
+  EXPECT_EQ(life_.shrink(handle(9), excluded, 2, &comm_, nullptr, 0), ncclSuccess);
+  EXPECT_THAT(taken(), ElementsAre("join 9 without 2", "create", "joined", "bind 1"));
+  joins("child");
+  EXPECT_EQ(life_.shrink(handle(9), excluded, 1, &comm_, nullptr, 1), ncclSuccess);
+  EXPECT_THAT(taken(),
+              ElementsAre("join 9 without 1", "stopped parent", "create", "joined", "bind 2"));
+  life_.shrink(handle(9), nullptr, 1, &comm_, nullptr, 1);
+  life_.shrink(handle(9), excluded, 0, &comm_, nullptr, 1);
+  EXPECT_THAT(taken(), ElementsAre("create", "create"));
+}
+
+TEST_F(LifeTest, GrowthIsJoinedByOldAndNewRanks) {
+  ncclUniqueId id{};
+  EXPECT_EQ(life_.comm_get_unique_id(handle(9), &id), ncclSuccess);
+  EXPECT_THAT(taken(), ElementsAre("GetUniqueId of 9", "mark growth of 9"));
+  joins("old rank");
+  EXPECT_EQ(life_.grow(handle(9), 5, nullptr, -1, &comm_, nullptr), ncclSuccess);
+  EXPECT_THAT(taken(), ElementsAre("join 9 grown to 5", "create", "joined", "bind 1"));
+  joins("new rank");
+  EXPECT_EQ(life_.grow(nullptr, 5, &id, 4, &comm_, nullptr), ncclSuccess);
+  EXPECT_THAT(taken(), ElementsAre("join", "create", "joined", "bind 2"));
+  life_.grow(handle(9), 5, nullptr, 0, &comm_, nullptr);
+  life_.grow(nullptr, 5, nullptr, 4, &comm_, nullptr);
+  EXPECT_THAT(taken(), ElementsAre("create", "create"));
+}
+
+TEST_F(LifeTest, StrangersAreAdoptedWhenTheyHaveChildren) {
+  strangers_.note(77, 4);
+  strangers_.note(77, 4);  // another rank of this process
+  strangers_.note(78, 8);
+  life_.split(handle(9), 0, 0, &comm_, nullptr);
+  EXPECT_THAT(taken(), ElementsAre("adopt 9 of 4 ranks, hash 77", "join split of 9", "create"));
+  strangers_.note(79, 4);  // a creation that was seen
+  life_.split(handle(9), 0, 0, &comm_, nullptr);
+  EXPECT_THAT(taken(), ElementsAre("adopt 9 of 4 ranks, hash 77", "join split of 9", "create"));
+  add(8, "known", 0);
+  life_.split(handle(8), 0, 0, &comm_, nullptr);
+  life_.destroy(handle(9));
+  life_.split(handle(9), 0, 0, &comm_, nullptr);
+  EXPECT_THAT(taken(),
+              ElementsAre("join split of 8", "create", "Destroy 9", "join split of 9", "create"));
+}
+
+TEST_F(LifeTest, StrangersThatCannotBeToldApartStay) {
+  strangers_.note(77, 4);
+  strangers_.note(78, 4);
+  life_.split(handle(9), 0, 0, &comm_, nullptr);
+  EXPECT_THAT(taken(), ElementsAre("join split of 9", "create"));
 }
 
 TEST_F(LifeTest, FunctionsMissingFromTheLibrary) {
