@@ -323,8 +323,8 @@ Manager& make_manager(const Environment& environment) {
 }
 
 Manager& Manager::instance() {
-  static Manager& manager = make_manager(process_environment());
-  return manager;
+  static auto* const managers = new PerProcess<Manager>;
+  return managers->get([] { return &make_manager(process_environment()); });
 }
 
 }  // namespace railyard::comm

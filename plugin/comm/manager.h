@@ -63,6 +63,7 @@ class Communicator {
 
 class Manager {
  public:
+  /// Of this process; a forked child has its own.
   static Manager& instance();
 
   /// False: RAILYARD_COMMS=off or the configuration is unusable (logged once); every call passes.

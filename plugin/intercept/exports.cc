@@ -9,6 +9,7 @@
 
 #include <nccl.h>
 
+#include "base/fork.h"
 #include "base/log.h"
 #include "intercept/group.h"
 #include "intercept/life.h"
@@ -30,6 +31,7 @@ namespace {
 struct Session {
   explicit Session(Runtime& process) : runtime(process) {}
   Runtime& runtime;
+  const uint32_t generation = fork_generation();  ///< a forked child starts afresh
   Group group{runtime};
   Life life{runtime, group};
 
@@ -41,6 +43,7 @@ struct Session {
       Session** mine;
       ~AtThreadEnd() { delete std::exchange(*mine, nullptr); }
     };
+    if (session != nullptr && session->generation != fork_generation()) session = nullptr;
     if (session == nullptr) {
       session = new Session(Runtime::instance(nccl));
       static thread_local const AtThreadEnd at_thread_end{&session};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "intercept/runtime.h"
 
+#include "base/fork.h"
 #include "base/log.h"
 #include "intercept/blocking.h"
 
@@ -25,15 +26,15 @@ class RealEngineCalls final : public EngineCalls {
 }  // namespace
 
 Runtime& Runtime::instance(const NcclLibrary& nccl) {
-  static Runtime* const runtime = [&nccl] {
+  static auto* const runtimes = new PerProcess<Runtime>;
+  return runtimes->get([&nccl] {
     comm::Manager& joined = comm::Manager::instance();  // first: it sets up logging
     int version = 0;
     forward(nccl.ncclGetVersion, &version);
     log::info("intercepting NCCL %d in %s", version, nccl.path.c_str());
     return new Runtime{nccl, joined, *new RealEngineCalls,
                        blocking_by_environment(NcclEnv::load(process_environment()))};
-  }();
-  return *runtime;
+  });
 }
 
 }  // namespace railyard::intercept

@@ -10,9 +10,13 @@
 
 int main(int argc, char** argv) {
   if (argc == 2) {
-    for (const auto* scenarios : {&integration::kTraffic, &integration::kLife}) {
+    for (const auto* scenarios :
+         {&integration::kTraffic, &integration::kLife, &integration::kProcesses}) {
       for (const integration::Scenario& scenario : *scenarios) {
         if (std::strcmp(scenario.name, argv[1]) != 0) continue;
+        if (std::strcmp(argv[1], "forked_ranks") == 0) {
+          return integration::run_in_child(scenario, 3);
+        }
         integration::Job job(3);
         scenario.run(job);
         return 0;

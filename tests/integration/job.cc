@@ -42,12 +42,22 @@ void require(bool condition, const char* what) {
   if (!condition) fail(std::string("not true: ") + what);
 }
 
-Job::Job(size_t count)
-    : rank(number("RANK")), ranks(number("WORLD_SIZE")), device(number("LOCAL_RANK")), ids(count) {
-  REQUIRE(cudaSetDevice(device));
-  if (rank == 0) {
-    for (ncclUniqueId& id : ids) REQUIRE(ncclGetUniqueId(&id));
+std::vector<ncclUniqueId> make_ids(size_t count) {
+  std::vector<ncclUniqueId> ids(count);
+  for (ncclUniqueId& id : ids) {
+    if (number("RANK") == 0) REQUIRE(ncclGetUniqueId(&id));
   }
+  return ids;
+}
+
+Job::Job(size_t count) : Job(make_ids(count)) {}
+
+Job::Job(std::vector<ncclUniqueId> made)
+    : rank(number("RANK")),
+      ranks(number("WORLD_SIZE")),
+      device(number("LOCAL_RANK")),
+      ids(std::move(made)) {
+  REQUIRE(cudaSetDevice(device));
   property::share_between_processes(rank, ranks, ids);
 }
 

@@ -19,10 +19,15 @@ void require(ncclResult_t result, const char* call);
 void require(bool condition, const char* what);
 #define REQUIRE(call) ::integration::require((call), #call)
 
+/// At rank 0; blanks elsewhere.
+std::vector<ncclUniqueId> make_ids(size_t count);
+
 class Job {
  public:
   /// Takes rank and device from the launcher's variables; rank 0 makes `ids` unique ids for all.
   explicit Job(size_t ids);
+  /// The same with ids that rank 0 has made before.
+  explicit Job(std::vector<ncclUniqueId> made);
 
   int rank = 0, ranks = 1, device = 0;
   std::vector<ncclUniqueId> ids;
@@ -61,6 +66,10 @@ struct Scenario {
   const char* name;
   void (*run)(Job&);
 };
-extern const std::vector<Scenario> kTraffic, kLife;
+extern const std::vector<Scenario> kTraffic, kLife, kProcesses;
+
+/// Makes unique ids in this process and runs the scenario in a forked one, which it waits for.
+/// Returns its exit status.
+int run_in_child(const Scenario& scenario, size_t ids);
 
 }  // namespace integration

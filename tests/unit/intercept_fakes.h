@@ -91,9 +91,7 @@ struct FakeNccl {
 
 inline FakeNccl* fake_nccl = nullptr;
 
-inline NcclLibrary fake_library() {
-  NcclLibrary t;
-  t.ncclGetUniqueId = [](ncclUniqueId*) { return happened("GetUniqueId"), ncclSuccess; };
+inline void add_fake_traffic(NcclLibrary& t) {
   t.ncclGroupStart = [] { return happened("GroupStart"), ++fake_nccl->depth, ncclSuccess; };
   t.ncclGroupEnd = [] { return fake_nccl->end("GroupEnd"); };
   t.ncclGroupSimulateEnd = [](ncclSimInfo_t*) { return fake_nccl->end("GroupSimulateEnd"); };
@@ -104,6 +102,16 @@ inline NcclLibrary fake_library() {
   };
   t.ncclAlltoAll = [](const void*, void*, size_t, ncclDataType_t type, ncclComm_t comm,
                       cudaStream_t) { return fake_nccl->message("AlltoAll", 0, comm, type); };
+  t.ncclGather = [](const void*, void*, size_t, ncclDataType_t type, int root, ncclComm_t comm,
+                    cudaStream_t) { return fake_nccl->message("Gather", root, comm, type); };
+  t.ncclScatter = [](const void*, void*, size_t, ncclDataType_t type, int root, ncclComm_t comm,
+                     cudaStream_t) { return fake_nccl->message("Scatter", root, comm, type); };
+}
+
+inline NcclLibrary fake_library() {
+  NcclLibrary t;
+  add_fake_traffic(t);
+  t.ncclGetUniqueId = [](ncclUniqueId*) { return happened("GetUniqueId"), ncclSuccess; };
   t.ncclCommCount = [](ncclComm_t, int* count) { return *count = 4, ncclSuccess; };
   t.ncclCommInitRank = [](ncclComm_t* comm, int, ncclUniqueId, int) {
     return fake_nccl->create(comm);
@@ -136,10 +144,6 @@ inline NcclLibrary fake_library() {
   t.ncclCommResume = [](ncclComm_t comm) { return happened("Resume " + name(comm)), ncclSuccess; };
   t.ncclCommUserRank = [](ncclComm_t, int* rank) { return *rank = 1, ncclSuccess; };
   t.ncclCommCuDevice = [](ncclComm_t, int* device) { return *device = 0, ncclSuccess; };
-  t.ncclGather = [](const void*, void*, size_t, ncclDataType_t type, int root, ncclComm_t comm,
-                    cudaStream_t) { return fake_nccl->message("Gather", root, comm, type); };
-  t.ncclScatter = [](const void*, void*, size_t, ncclDataType_t type, int root, ncclComm_t comm,
-                     cudaStream_t) { return fake_nccl->message("Scatter", root, comm, type); };
   t.ncclCommFinalize = [](ncclComm_t comm) {
     return happened("Finalize " + name(comm)), ncclSuccess;
   };

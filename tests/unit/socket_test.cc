@@ -210,6 +210,22 @@ TEST(Forks, ChildrenKeepNoOwnedDescriptor) {
   close(kept);
 }
 
+TEST(Forks, ChildrenStartAfresh) {
+  close_in_children();
+  PerProcess<int> numbers;
+  int made = 0;
+  const auto make = [&] { return new int(++made); };
+  const std::unique_ptr<int> first(&numbers.get(make));
+  EXPECT_EQ(&numbers.get(make), first.get());
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) _exit(numbers.get(make) == 2 && numbers.get(make) == 2 ? 0 : 1);
+  int state = 0;
+  ASSERT_EQ(waitpid(child, &state, 0), child);
+  EXPECT_TRUE(WIFEXITED(state) && WEXITSTATUS(state) == 0);
+  EXPECT_EQ(numbers.get(make), 1);
+}
+
 TEST(Secrets, CompareByContent) {
   const auto a = net::random_bytes(16).take();
   auto b = a;
