@@ -16,13 +16,18 @@
 #include "intercept/nccl_library.h"
 #include "intercept/runtime.h"
 
-#define RY_EXPORT extern "C" __attribute__((visibility("default")))
-#define RY_CALLER __builtin_extract_return_addr(__builtin_return_address(0))
+// Declared here for headers of older releases, which lack some.
+#define RY_DECLARE(returned, name, parameters) \
+  extern "C" __attribute__((visibility("default"))) returned name parameters;
+#define RY_HANDLED(name, first, handler, parameters, arguments) \
+  RY_DECLARE(ncclResult_t, name, parameters)
+#define RY_TEXT(name, first, handler, parameters, arguments) \
+  RY_DECLARE(const char*, name, parameters)
+RY_NCCL_FUNCTIONS(RY_HANDLED, RY_TEXT, RY_NO_ROW, RY_NO_ROW)
+#undef RY_HANDLED
+#undef RY_TEXT
 
-// Absent from the headers of older releases, whose libraries lack them too.
-RY_EXPORT ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags);
-RY_EXPORT ncclResult_t ncclAlltoAll(const void* from, void* to, size_t count, ncclDataType_t type,
-                                    ncclComm_t comm, cudaStream_t stream);
+#define RY_CALLER __builtin_extract_return_addr(__builtin_return_address(0))
 
 namespace railyard::intercept {
 namespace {
@@ -52,24 +57,34 @@ struct Session {
   }
 };
 
-/// Hands a call to `kOurs`, a member of Group or Life, or straight to NCCL: when NCCL itself is the
-/// caller, and when railyard is switched off.
-template <auto kReal, auto kOurs, typename... Args>
-ncclResult_t dispatch(const void* caller, Args... args) {
+const char* last_error(Runtime& runtime, ncclComm_t comm) { return runtime.last_error.text(comm); }
+
+/// What a call returns that cannot be made.
+template <typename Returned>
+constexpr Returned kFailed = ncclSystemError;
+template <>
+constexpr const char* kFailed<const char*> = "";
+
+/// Hands a call to `kOurs`, a member of Group or Life or a function of the Runtime, or straight to
+/// NCCL: when NCCL itself is the caller, and when railyard is switched off.
+template <auto kReal, auto kOurs, typename Returned, typename... Args>
+Returned dispatch(const void* caller, Args... args) {
   try {
     const NcclLibrary* const nccl = NcclLibrary::get();
-    if (nccl == nullptr) return ncclSystemError;
+    if (nccl == nullptr) return kFailed<Returned>;
     if (inside_nccl() || nccl->contains(caller)) return forward(nccl->*kReal, args...);
     Session& session = Session::current(*nccl);
     if (!session.runtime.manager.enabled()) return forward(nccl->*kReal, args...);
     if constexpr (std::is_invocable_v<decltype(kOurs), Group&, Args...>) {
       return std::invoke(kOurs, session.group, args...);
-    } else {
+    } else if constexpr (std::is_invocable_v<decltype(kOurs), Life&, Args...>) {
       return std::invoke(kOurs, session.life, args...);
+    } else {
+      return std::invoke(kOurs, session.runtime, args...);
     }
   } catch (const std::exception& failure) {
     log::warn("an NCCL call failed: %s", failure.what());
-    return ncclSystemError;
+    return kFailed<Returned>;
   }
 }
 
@@ -78,83 +93,17 @@ ncclResult_t dispatch(const void* caller, Args... args) {
 
 using railyard::intercept::dispatch;
 using railyard::intercept::Group;
+using railyard::intercept::last_error;
 using railyard::intercept::Life;
 using railyard::intercept::NcclLibrary;
 
-RY_EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
-  return dispatch<&NcclLibrary::ncclGetUniqueId, &Life::get_unique_id>(RY_CALLER, id);
-}
-
-RY_EXPORT ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank) {
-  return dispatch<&NcclLibrary::ncclCommInitRank, &Life::init_rank>(RY_CALLER, comm, ranks, id,
-                                                                    rank);
-}
-
-RY_EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id,
-                                              int rank, ncclConfig_t* config) {
-  return dispatch<&NcclLibrary::ncclCommInitRankConfig, &Life::init_rank_config>(
-      RY_CALLER, comm, ranks, id, rank, config);
-}
-
-RY_EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* child,
-                                     ncclConfig_t* config) {
-  return dispatch<&NcclLibrary::ncclCommSplit, &Life::split>(RY_CALLER, comm, color, key, child,
-                                                             config);
-}
-
-RY_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm) {
-  return dispatch<&NcclLibrary::ncclCommFinalize, &Life::finalize>(RY_CALLER, comm);
-}
-
-RY_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm) {
-  return dispatch<&NcclLibrary::ncclCommDestroy, &Life::destroy>(RY_CALLER, comm);
-}
-
-RY_EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm) {
-  return dispatch<&NcclLibrary::ncclCommAbort, &Life::abort>(RY_CALLER, comm);
-}
-
-RY_EXPORT ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
-  return dispatch<&NcclLibrary::ncclCommRevoke, &Life::revoke>(RY_CALLER, comm, flags);
-}
-
-RY_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
-  return dispatch<&NcclLibrary::ncclCommGetAsyncError, &Life::get_async_error>(RY_CALLER, comm,
-                                                                               state);
-}
-
-RY_EXPORT const char* ncclGetLastError(ncclComm_t comm) {
-  using namespace railyard::intercept;
-  const NcclLibrary* const nccl = NcclLibrary::get();
-  return nccl == nullptr ? "" : Runtime::instance(*nccl).last_error.text(comm);
-}
-
-RY_EXPORT ncclResult_t ncclGroupStart() {
-  return dispatch<&NcclLibrary::ncclGroupStart, &Group::start>(RY_CALLER);
-}
-
-RY_EXPORT ncclResult_t ncclGroupEnd() {
-  return dispatch<&NcclLibrary::ncclGroupEnd, &Group::end>(RY_CALLER);
-}
-
-RY_EXPORT ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t* info) {
-  return dispatch<&NcclLibrary::ncclGroupSimulateEnd, &Group::simulate_end>(RY_CALLER, info);
-}
-
-RY_EXPORT ncclResult_t ncclSend(const void* buffer, size_t count, ncclDataType_t type, int peer,
-                                ncclComm_t comm, cudaStream_t stream) {
-  return dispatch<&NcclLibrary::ncclSend, &Group::send>(RY_CALLER, buffer, count, type, peer, comm,
-                                                        stream);
-}
-
-RY_EXPORT ncclResult_t ncclRecv(void* buffer, size_t count, ncclDataType_t type, int peer,
-                                ncclComm_t comm, cudaStream_t stream) {
-  return dispatch<&NcclLibrary::ncclRecv, &Group::recv>(RY_CALLER, buffer, count, type, peer, comm,
-                                                        stream);
-}
-
-RY_EXPORT ncclResult_t ncclAlltoAll(const void* from, void* to, size_t count, ncclDataType_t type,
-                                    ncclComm_t comm, cudaStream_t stream) {
-  return dispatch<&NcclLibrary::ncclAlltoAll, &Group::all_to_all>(RY_CALLER, from, to, count, type,
-                                                                  comm, stream);
-}
+#define RY_UNPACK(...) __VA_OPT__(, ) __VA_ARGS__
+#define RY_EXPORT(returned, name, handler, parameters, arguments)                           \
+  returned name parameters {                                                                \
+    return dispatch<&NcclLibrary::name, &handler, returned>(RY_CALLER RY_UNPACK arguments); \
+  }
+#define RY_HANDLED(name, first, handler, parameters, arguments) \
+  RY_EXPORT(ncclResult_t, name, handler, parameters, arguments)
+#define RY_TEXT(name, first, handler, parameters, arguments) \
+  RY_EXPORT(const char*, name, handler, parameters, arguments)
+RY_NCCL_FUNCTIONS(RY_HANDLED, RY_TEXT, RY_NO_ROW, RY_NO_ROW)

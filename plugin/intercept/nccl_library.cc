@@ -64,10 +64,9 @@ void resolve(void* handle, const char* name, Function& function) {
 
 const NcclLibrary* load(void* handle, const std::vector<Object>& objects) {
   auto* const library = new NcclLibrary;
-#define RY_RESOLVE(name, signature) resolve(handle, #name, library->name);
-  RY_NCCL_FUNCTIONS(RY_RESOLVE)
+#define RY_RESOLVE(name, ...) resolve(handle, #name, library->name);
+  RY_NCCL_FUNCTIONS(RY_RESOLVE, RY_RESOLVE, RY_RESOLVE, RY_NO_ROW)
 #undef RY_RESOLVE
-  resolve(handle, "ncclGetLastError", library->ncclGetLastError);
   for (const Object& object : objects) {
     if (!object.contains(reinterpret_cast<const void*>(library->ncclGetVersion))) continue;
     library->path = object.path;

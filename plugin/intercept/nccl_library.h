@@ -9,50 +9,25 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include <nccl.h>
 
+#include "intercept/functions.h"
+
 namespace railyard::intercept {
 
-// clang-format off
-/// Functions returning ncclResult_t that railyard replaces or calls. Any may be absent from an
-/// older library.
-#define RY_NCCL_FUNCTIONS(X)                                                                      \
-  X(ncclGetVersion, (int*))                                                                       \
-  X(ncclGetUniqueId, (ncclUniqueId*))                                                             \
-  X(ncclCommInitRank, (ncclComm_t*, int, ncclUniqueId, int))                                      \
-  X(ncclCommInitRankConfig, (ncclComm_t*, int, ncclUniqueId, int, ncclConfig_t*))                 \
-  X(ncclCommInitRankScalable, (ncclComm_t*, int, int, int, ncclUniqueId*, ncclConfig_t*))         \
-  X(ncclCommInitAll, (ncclComm_t*, int, const int*))                                              \
-  X(ncclCommShrink, (ncclComm_t, int*, int, ncclComm_t*, ncclConfig_t*, int))                     \
-  X(ncclCommGetUniqueId, (ncclComm_t, ncclUniqueId*))                                             \
-  X(ncclCommGrow, (ncclComm_t, int, const ncclUniqueId*, int, ncclComm_t*, ncclConfig_t*))        \
-  X(ncclCommSuspend, (ncclComm_t, int))                                                           \
-  X(ncclCommResume, (ncclComm_t))                                                                 \
-  X(ncclCommUserRank, (ncclComm_t, int*))                                                         \
-  X(ncclCommCuDevice, (ncclComm_t, int*))                                                         \
-  X(ncclGather, (const void*, void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t))      \
-  X(ncclScatter, (const void*, void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t))     \
-  X(ncclCommSplit, (ncclComm_t, int, int, ncclComm_t*, ncclConfig_t*))                            \
-  X(ncclCommFinalize, (ncclComm_t))                                                               \
-  X(ncclCommDestroy, (ncclComm_t))                                                                \
-  X(ncclCommAbort, (ncclComm_t))                                                                  \
-  X(ncclCommRevoke, (ncclComm_t, int))                                                            \
-  X(ncclCommGetAsyncError, (ncclComm_t, ncclResult_t*))                                           \
-  X(ncclCommCount, (ncclComm_t, int*))                                                            \
-  X(ncclGroupStart, ())                                                                           \
-  X(ncclGroupEnd, ())                                                                             \
-  X(ncclGroupSimulateEnd, (ncclSimInfo_t*))                                                       \
-  X(ncclSend, (const void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t))               \
-  X(ncclRecv, (void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t))                     \
-  X(ncclAlltoAll, (const void*, void*, size_t, ncclDataType_t, ncclComm_t, cudaStream_t))
-// clang-format on
-
 struct NcclLibrary {
-#define RY_MEMBER(name, signature) ncclResult_t(*name) signature = nullptr;
-  RY_NCCL_FUNCTIONS(RY_MEMBER)
-#undef RY_MEMBER
-  const char* (*ncclGetLastError)(ncclComm_t) = nullptr;
+  // Those of NCCL's functions that railyard replaces or calls. Any may be absent from an older
+  // library.
+#define RY_HANDLED(name, first, handler, parameters, arguments) \
+  ncclResult_t(*name) parameters = nullptr;
+#define RY_TEXT(name, first, handler, parameters, arguments) const char*(*name)parameters = nullptr;
+#define RY_CALLED(name, first, parameters) ncclResult_t(*name) parameters = nullptr;
+  RY_NCCL_FUNCTIONS(RY_HANDLED, RY_TEXT, RY_CALLED, RY_NO_ROW)
+#undef RY_HANDLED
+#undef RY_TEXT
+#undef RY_CALLED
 
   std::string path;
   uintptr_t begin = 0, end = 0;  ///< where its code lies; equal if NCCL is part of another library
@@ -71,14 +46,18 @@ struct NcclLibrary {
 /// True while this thread is inside a real function: what NCCL then calls of itself passes.
 bool& inside_nccl();
 
-/// Calls a real function; ncclInvalidUsage where the library has none.
-template <typename... Parameters, typename... Args>
-ncclResult_t forward(ncclResult_t (*function)(Parameters...), Args... args) {
-  if (function == nullptr) return ncclInvalidUsage;
-  const bool outer = inside_nccl();
-  inside_nccl() = true;
-  const ncclResult_t result = function(args...);
-  inside_nccl() = outer;
+/// What a call returns that the library cannot answer.
+inline const char* refusal(const char*) { return ""; }
+inline ncclResult_t refusal(ncclResult_t) { return ncclInvalidUsage; }
+
+/// Calls a real function, refusal() where the library has none.
+template <typename Returned, typename... Parameters, typename... Args>
+Returned forward(Returned (*function)(Parameters...), Args... args) {
+  if (function == nullptr) return refusal(Returned{});
+  bool& inside = inside_nccl();
+  const bool outer = std::exchange(inside, true);
+  const Returned result = function(args...);
+  inside = outer;
   return result;
 }
 
