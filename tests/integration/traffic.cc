@@ -2,6 +2,8 @@
 //
 // Scenarios about groups: what programs write between start and end.
 #include <array>
+#include <memory>
+#include <vector>
 
 #include "job.h"
 
@@ -130,6 +132,72 @@ void streams(Job& job) {
   REQUIRE(ncclCommDestroy(comm));
 }
 
+/// The streams that need not be made: the legacy one under both its names, and the thread's own.
+void default_streams(Job& job) {
+  const ncclComm_t comm = job.create(0);
+  const Buffer out(kCount), in(kCount), copy(kCount);
+  const std::array<cudaStream_t, 3> lanes = {nullptr, cudaStreamLegacy, cudaStreamPerThread};
+  for (int round = 0; round < 6; ++round) {
+    const cudaStream_t lane = lanes[static_cast<size_t>(round) % lanes.size()];
+    out.set(0, kCount, job.rank, next(job), round);
+    REQUIRE(ncclGroupStart());
+    REQUIRE(ncclSend(out.data(), kCount, ncclInt32, next(job), comm, lane));
+    REQUIRE(ncclRecv(in.data(), kCount, ncclInt32, previous(job), comm, lane));
+    REQUIRE(ncclGroupEnd());
+    REQUIRE(cudaMemcpyAsync(copy.data(), in.data(), kCount * sizeof(int), cudaMemcpyDeviceToDevice,
+                            lane));
+    REQUIRE(cudaStreamSynchronize(lane));
+    copy.expect(0, kCount, previous(job), job.rank, round);
+  }
+  REQUIRE(ncclCommDestroy(comm));
+}
+
+/// One thread is all ranks of all nodes: every call of a group names another device.
+void one_thread(Job&) {
+  int count = 0;
+  REQUIRE(cudaGetDeviceCount(&count));
+  const auto ranks = static_cast<size_t>(count);
+  ncclUniqueId id;
+  REQUIRE(ncclGetUniqueId(&id));
+  std::vector<ncclComm_t> comms(ranks);
+  std::vector<std::unique_ptr<Buffer>> from, to;
+  REQUIRE(ncclGroupStart());
+  for (int rank = 0; rank < count; ++rank) {
+    REQUIRE(cudaSetDevice(rank));
+    REQUIRE(ncclCommInitRank(&comms[static_cast<size_t>(rank)], count, id, rank));
+  }
+  REQUIRE(ncclGroupEnd());
+  for (int rank = 0; rank < count; ++rank) {
+    REQUIRE(cudaSetDevice(rank));
+    from.push_back(std::make_unique<Buffer>(kCount * ranks));
+    to.push_back(std::make_unique<Buffer>(kCount * ranks));
+    for (int peer = 0; peer < count; ++peer) {
+      from.back()->set(static_cast<size_t>(peer) * kCount, kCount, rank, peer, 1);
+    }
+  }
+  REQUIRE(cudaSetDevice(1));
+  REQUIRE(ncclGroupStart());
+  for (size_t r = 0; r < ranks; ++r) {  // streams of devices that are not current
+    REQUIRE(ncclAlltoAll(from[r]->data(), to[r]->data(), kCount, ncclInt32, comms[r],
+                         r % 2 == 0 ? nullptr : cudaStreamPerThread));
+  }
+  REQUIRE(ncclGroupEnd());
+  int current = -1;
+  REQUIRE(cudaGetDevice(&current));
+  REQUIRE(current == 1);
+  for (int rank = 0; rank < count; ++rank) {
+    REQUIRE(cudaSetDevice(rank));
+    REQUIRE(cudaDeviceSynchronize());
+    for (int peer = 0; peer < count; ++peer) {
+      to[static_cast<size_t>(rank)]->expect(static_cast<size_t>(peer) * kCount, kCount, peer, rank,
+                                            1);
+    }
+  }
+  REQUIRE(ncclGroupStart());
+  for (const ncclComm_t comm : comms) REQUIRE(ncclCommDestroy(comm));
+  REQUIRE(ncclGroupEnd());
+}
+
 /// All but rank 0, in reverse order: positions in their nodes differ from those in the world.
 void split(Job& job) {
   const ncclComm_t world = job.create(0);
@@ -171,8 +239,14 @@ void plain(Job& job) {
 }  // namespace
 
 const std::vector<Scenario> kTraffic = {
-    {"nested", nested},   {"mixed", mixed}, {"two_communicators", two_communicators},
-    {"streams", streams}, {"split", split}, {"refused", refused},
+    {"nested", nested},
+    {"mixed", mixed},
+    {"two_communicators", two_communicators},
+    {"default_streams", default_streams},
+    {"one_thread", one_thread},
+    {"streams", streams},
+    {"split", split},
+    {"refused", refused},
     {"plain", plain},
 };
 
