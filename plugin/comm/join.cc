@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/join.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <optional>
 #include <tuple>
@@ -18,6 +20,7 @@ namespace {
 /// What the server's own limits do not cover: a server that has stopped.
 constexpr int64_t kSlackS = 10;
 constexpr int kNoChild = -1;
+constexpr int kComeAgainMs = 100;
 
 /// The ranks of a communicator at the meeting where it is made.
 struct Members {
@@ -36,7 +39,10 @@ struct Members {
 class Attendance {
  public:
   explicit Attendance(const JoinRequest& request)
-      : request_(request), point_(request.point), join_s_(request.process.config().join_s) {}
+      : request_(request),
+        point_(request.point),
+        join_s_(request.process.config().join_s),
+        come_until_(net::Deadline::after_s(join_s_)) {}
 
   std::shared_ptr<JoinedCommunicator> join();
   std::shared_ptr<JoinedCommunicator> join_split(int color, int key);
@@ -53,6 +59,7 @@ class Attendance {
   bool sit_down();
   Status go_to_rendezvous();
   std::optional<Parts> round(std::span<const std::byte> part, Round which);
+  bool come_again();
   void say_stays(const std::string& why, bool fault, bool speaker) const;
   std::shared_ptr<JoinedCommunicator> stays(const Members& members, const Decision& decision,
                                             int nodes) const;
@@ -76,6 +83,7 @@ class Attendance {
   const JoinRequest& request_;
   MeetingPoint point_;
   const int64_t join_s_;
+  const net::Deadline come_until_;
   std::optional<MeetingSeat> seat_;
   SharedGpu* gpu_ = nullptr;
   std::optional<exchange::Holding> holding_;  ///< until the engine has taken it over
@@ -100,12 +108,23 @@ bool Attendance::sit_down() {
       return false;
     }
   }
-  auto seat =
-      MeetingSeat::take(point_, request_.rank, request_.ranks, net::Deadline::after_s(join_s_));
+  auto seat = MeetingSeat::take(point_, request_.rank, request_.ranks, come_until_);
   if (!seat.ok()) {
     say_stays(seat.status().message(), true, true);
     return false;
   }
+  seat_ = seat.take();
+  return true;
+}
+
+/// A server at the rendezvous may not know yet of this communicator, and turn its ranks away until
+/// rank 0 comes.
+bool Attendance::come_again() {
+  if (!request_.rendezvous || seat_->failed_for_all()) return false;
+  poll(nullptr, 0, std::min(come_until_.left_ms(), kComeAgainMs));
+  if (come_until_.passed()) return false;
+  auto seat = MeetingSeat::take(point_, request_.rank, request_.ranks, come_until_);
+  if (!seat.ok()) return false;
   seat_ = seat.take();
   return true;
 }
@@ -118,6 +137,9 @@ std::optional<Attendance::Parts> Attendance::round(std::span<const std::byte> pa
           ? net::Deadline::never()
           : net::Deadline::after_s((which == Round::kIntroductions ? 1 : 2) * join_s_ + kSlackS);
   auto parts = seat_->round(part, deadline);
+  while (!parts.ok() && which == Round::kIntroductions && come_again()) {
+    parts = seat_->round(part, deadline);
+  }
   if (parts.ok()) return parts.take();
   say_stays(parts.status().message(), true, request_.rank == seat_->lowest_present());
   return std::nullopt;

@@ -24,6 +24,7 @@ Result<std::unique_ptr<MeetingServer::Loop>> MeetingServer::Loop::make(
   std::unique_ptr<Loop> loop(new Loop(options));
   loop->listener_ = std::move(listener);
   loop->keys_ = {key};
+  if (options.key) loop->keys_.push_back(*options.key);
   loop->epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
   loop->stop_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!loop->epoll_.valid() || !loop->stop_.valid()) {

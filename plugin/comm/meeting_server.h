@@ -20,6 +20,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "base/socket.h"
@@ -33,6 +34,7 @@ struct MeetingServerOptions {
   int64_t come_ms = 20'000;   ///< from the first rank's coming until all parts of round 0 are there
   int64_t round_ms = 40'000;  ///< the same for later rounds, from their first part
   int64_t hello_ms = 10'000;  ///< for a connection to say who it is
+  std::optional<Secret> key = {};  ///< one that opens, besides the server's own, from the start
 };
 
 class MeetingServer {

@@ -64,7 +64,9 @@ MeetingServerOptions Process::meeting_options() const {
 Status Process::open_rendezvous(const net::SocketAddress& at, const Secret& key) {
   const std::lock_guard lock(mutex_);
   if (rendezvous_ == nullptr) {
-    auto started = MeetingServer::start(at, meeting_options());
+    MeetingServerOptions options = meeting_options();
+    options.key = key;
+    auto started = MeetingServer::start(at, options);
     if (!started.ok()) {
       return Status::error(started.status().code(),
                            "no rendezvous at %s: %s (RAILYARD_RENDEZVOUS names another place; it "

@@ -181,6 +181,19 @@ TEST_F(Strangers, OthersAreTurnedAwayAtTheRendezvous) {
   EXPECT_THAT(log, HasSubstr("rank 3 of 4: the communicator stays with NCCL"));
 }
 
+TEST_F(Strangers, RanksOfASecondOneWaitForTheirRankZero) {
+  managers_ = processes("aabb", at_free_port());
+  adopt_all(1);
+  destroy_all(split_all());  // the server is there and knows the first one
+  adopt_all(2);
+  std::vector<std::shared_ptr<Joining>> joinings;
+  for (const int rank : {1, 2, 3}) joinings.push_back(at(rank).join_split(handle_of(rank), 0, 0));
+  joinings.push_back(at(0).join_split(handle_of(0), 0, 0));
+  const auto children = outcomes(joinings);
+  EXPECT_EQ(taken_over(children), 4);
+  destroy_all(children);
+}
+
 TEST_F(Strangers, APortThatIsTakenLeavesAllToNccl) {
   const auto taken = net::listen_on(net::SocketAddress::parse("127.0.0.1", 0).take());
   managers_ =

@@ -102,6 +102,33 @@ TEST_F(Meetings, SeveralAtOnceDoNotMix) {
   b.join();
 }
 
+TEST_F(Meetings, AServerLetsInWhoeverHasOneOfItsKeys) {
+  open();
+  MeetingPoint other = point_;
+  other.key = make_secret().take();
+  MeetingSeat stranger = seat_at(other, 0, 1);
+  EXPECT_FALSE(stranger.round(part_of(0, 0), Deadline::after_ms(kPatience)).ok());
+  server_->admit(other.key);
+  server_->admit(other.key);
+  hold(other, 3, 2, 1);
+  hold(server_->new_point().take(), 3, 2, 2);
+}
+
+TEST_F(Meetings, ASeatIsTakenAsSoonAsThereIsAServer) {
+  open();
+  const MeetingPoint point = point_;
+  server_.reset();
+  EXPECT_FALSE(MeetingSeat::take(point, 0, 1, Deadline::after_ms(1)).ok());
+  std::thread early([&] {
+    MeetingSeat mine = seat_at(point, 0, 1);
+    attend(mine, 0, 1, 2);
+  });
+  const auto started =
+      MeetingServer::start(point.address, {kPatience, kPatience, kPatience, point.key});
+  ASSERT_TRUE(started.ok()) << started.status().message();
+  early.join();
+}
+
 TEST_F(Meetings, LargePartsAndSlowReaders) {
   open();
   MeetingSeat a = seat(0, 2), b = seat(1, 2);
