@@ -364,6 +364,26 @@ Status Engine::launch(const Exchange& exchange, std::span<const CUstream> stream
   return into->graph == nullptr ? s.start(*work, streams) : s.capture(*into, *work, streams);
 }
 
+Status Engine::begin_outside(std::span<const CUstream> streams) {
+  State& s = *state_;
+  const device::ContextScope scope(s.gpu.driver(), s.gpu.context());
+  const Result<Capture> into = find_capture(s.gpu.driver(), streams);
+  if (!into.ok()) return into.status();
+  if (into->graph != nullptr && into->id != s.last_capture) return {};
+  return s.order(streams, *into);
+}
+
+Status Engine::end_outside(std::span<const CUstream> streams) {
+  State& s = *state_;
+  const device::Driver& driver = s.gpu.driver();
+  const device::ContextScope scope(driver, s.gpu.context());
+  const Result<Capture> into = find_capture(driver, streams);
+  if (!into.ok()) return into.status();
+  if (into->graph == nullptr) return s.follow(streams, *into);
+  if (into->id != s.last_capture) return {};
+  return driver.check(driver.cuEventRecord(s.captured, streams.front()), "cuEventRecord");
+}
+
 Status Engine::check_streams(std::span<const CUstream> streams) const {
   const device::Driver& driver = state_->gpu.driver();
   const device::ContextScope scope(driver, state_->gpu.context());

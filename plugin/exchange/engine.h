@@ -73,6 +73,13 @@ class Engine {
   /// one another, launched or replayed, on whichever streams they are.
   Status launch(const Exchange& exchange, std::span<const CUstream> streams);
 
+  /// Around work that others launch and that is to be in the order of the exchanges, as NCCL's
+  /// collectives are: what comes next on `streams.front()` follows the exchanges so far and what is
+  /// on the other streams; later exchanges, and what comes later on the other streams, follow it.
+  /// Inside a graph only after an exchange in the same one.
+  Status begin_outside(std::span<const CUstream> streams);
+  Status end_outside(std::span<const CUstream> streams);
+
   /// Whether launch() would accept these streams together: ok or kInvalidUsage.
   Status check_streams(std::span<const CUstream> streams) const;
 

@@ -7,10 +7,45 @@
 
 namespace railyard::intercept {
 
-bool Batch::use_stream(cudaStream_t stream) {
-  if (std::find(streams.begin(), streams.end(), stream) != streams.end()) return false;
-  streams.insert(streams.begin(), stream);
-  return streams.size() > 1;
+namespace {
+
+bool has(const std::vector<cudaStream_t>& list, cudaStream_t stream) {
+  return std::find(list.begin(), list.end(), stream) != list.end();
+}
+
+std::vector<cudaStream_t> joined(std::vector<cudaStream_t> first,
+                                 const std::vector<cudaStream_t>& more) {
+  for (const cudaStream_t stream : more) {
+    if (!has(first, stream)) first.push_back(stream);
+  }
+  return first;
+}
+
+Status launch(Runtime& runtime, const Batch& batch) {
+  exchange::Engine* const engine = batch.communicator->engine();
+  if (engine == nullptr) {
+    return Status::error(Code::kInvalidUsage, "messages on a communicator that has been ended");
+  }
+  return batch.streams.empty()
+             ? runtime.engines.end_outside(*engine, batch.outside)
+             : runtime.engines.launch(*engine, batch.exchange, batch.all_streams());
+}
+
+}  // namespace
+
+bool Batch::use_stream(cudaStream_t stream, bool by_nccl) {
+  const bool known = has(streams, stream) || has(outside, stream);
+  std::vector<cudaStream_t>& list = by_nccl ? outside : streams;
+  if (!has(list, stream)) list.insert(list.begin(), stream);
+  return !known && streams.size() + outside.size() > 1;
+}
+
+std::vector<cudaStream_t> Batch::all_streams() const { return joined(streams, outside); }
+
+Status lead_in(Runtime& runtime, const Batch& batch) {
+  exchange::Engine* const engine = batch.communicator->engine();
+  if (engine == nullptr || batch.outside.empty()) return {};
+  return runtime.engines.begin_outside(*engine, joined(batch.outside, batch.streams));
 }
 
 Status check_self(const Batch& batch) {
@@ -41,12 +76,7 @@ ncclResult_t launch_all(Runtime& runtime, std::vector<Batch> batches) {
   });
   ncclResult_t first = ncclSuccess;
   for (const Batch& batch : batches) {
-    exchange::Engine* const engine = batch.communicator->engine();
-    const Status status =
-        engine != nullptr
-            ? runtime.engines.launch(*engine, batch.exchange, batch.streams)
-            : Status::error(Code::kInvalidUsage, "messages on a communicator that has been ended");
-    const ncclResult_t result = runtime.last_error.set(status);
+    const ncclResult_t result = runtime.last_error.set(launch(runtime, batch));
     if (first == ncclSuccess) first = result;
   }
   return first;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The messages of one group on one communicator, collected until they can start.
+// The messages of one group on one communicator, collected until they can start, and on which
+// streams NCCL has a part in it.
 #pragma once
 
 #include <memory>
@@ -20,10 +21,16 @@ struct Batch {
   std::shared_ptr<comm::Communicator> communicator;
   exchange::Exchange exchange;
   std::vector<cudaStream_t> streams;  ///< last seen first: NCCL launches there, and so do we
+  std::vector<cudaStream_t> outside;  ///< the same of NCCL's part
 
   /// True if the batch had other streams only.
-  bool use_stream(cudaStream_t stream);
+  bool use_stream(cudaStream_t stream, bool by_nccl);
+  /// All streams: NCCL makes each wait for all that the group does on its communicator.
+  std::vector<cudaStream_t> all_streams() const;
 };
+
+/// Makes NCCL's part of a batch follow what is on its other streams and the exchanges before.
+Status lead_in(Runtime& runtime, const Batch& batch);
 
 /// Whether messages to oneself pair up; NCCL's rule, and all that can be checked before a launch.
 Status check_self(const Batch& batch);

@@ -86,18 +86,30 @@
   P(ncclCommQueryProperties, 22902, ncclResult_t, (ncclComm_t, ncclCommProperties_t*))             \
   P(ncclCommMemStats, 22907, ncclResult_t, (ncclComm_t, ncclCommMemStat_t, uint64_t*))             \
   /* collectives */                                                                                \
-  P(ncclReduce, 20305, ncclResult_t,                                                               \
-    (const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, int, ncclComm_t, cudaStream_t))      \
-  P(ncclBcast, 20305, ncclResult_t,                                                                \
-    (void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t))                                \
-  P(ncclBroadcast, 20305, ncclResult_t,                                                            \
-    (const void*, void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t))                   \
-  P(ncclAllReduce, 20305, ncclResult_t,                                                            \
-    (const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t))           \
-  P(ncclReduceScatter, 20305, ncclResult_t,                                                        \
-    (const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t))           \
-  P(ncclAllGather, 20305, ncclResult_t,                                                            \
-    (const void*, void*, size_t, ncclDataType_t, ncclComm_t, cudaStream_t))                        \
+  H(ncclReduce, 20305, Group::reduce,                                                              \
+    (const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t operation,         \
+     int root, ncclComm_t comm, cudaStream_t stream),                                              \
+    (from, to, count, type, operation, root, comm, stream))                                        \
+  H(ncclBcast, 20305, Group::bcast,                                                                \
+    (void* buffer, size_t count, ncclDataType_t type, int root, ncclComm_t comm,                   \
+     cudaStream_t stream),                                                                         \
+    (buffer, count, type, root, comm, stream))                                                     \
+  H(ncclBroadcast, 20305, Group::broadcast,                                                        \
+    (const void* from, void* to, size_t count, ncclDataType_t type, int root, ncclComm_t comm,     \
+     cudaStream_t stream),                                                                         \
+    (from, to, count, type, root, comm, stream))                                                   \
+  H(ncclAllReduce, 20305, Group::all_reduce,                                                       \
+    (const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t operation,         \
+     ncclComm_t comm, cudaStream_t stream),                                                        \
+    (from, to, count, type, operation, comm, stream))                                              \
+  H(ncclReduceScatter, 20305, Group::reduce_scatter,                                               \
+    (const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t operation,         \
+     ncclComm_t comm, cudaStream_t stream),                                                        \
+    (from, to, count, type, operation, comm, stream))                                              \
+  H(ncclAllGather, 20305, Group::all_gather,                                                       \
+    (const void* from, void* to, size_t count, ncclDataType_t type, ncclComm_t comm,               \
+     cudaStream_t stream),                                                                         \
+    (from, to, count, type, comm, stream))                                                         \
   P(ncclRedOpCreatePreMulSum, 21104, ncclResult_t,                                                 \
     (ncclRedOp_t*, void*, ncclDataType_t, ncclScalarResidence_t, ncclComm_t))                      \
   P(ncclRedOpDestroy, 21104, ncclResult_t, (ncclRedOp_t, ncclComm_t))                              \

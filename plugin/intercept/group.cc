@@ -2,6 +2,7 @@
 #include "intercept/group.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/checked.h"
@@ -45,7 +46,8 @@ ncclResult_t Group::close(RealEnd real_end, bool simulated) {
   // What can be found wrong is found before NCCL starts its part; an earlier error stands.
   for (const Batch& batch : content_.batches) {
     if (content_.error != ncclSuccess) break;
-    const Status status = check_self(batch);
+    Status status = check_self(batch);
+    if (status.ok() && !simulated) status = lead_in(runtime_, batch);
     if (status.ok()) continue;
     log::warn("%s", status.message().c_str());
     fail(status);
@@ -101,7 +103,7 @@ void Group::say_farewells(std::vector<Farewell> farewells) {
 
 ncclResult_t Group::send(const void* buffer, size_t count, ncclDataType_t type, int peer,
                          ncclComm_t comm, cudaStream_t stream) {
-  if (runtime_.outstanding.busy(comm)) return refuse_busy();
+  if (busy(comm)) return refuse_busy();
   const Ours ours = taken_over(comm);
   if (ours == nullptr || type_bytes(type) == 0 || peer < 0 || peer >= ours->ranks()) {
     return note(forward(runtime_.nccl.ncclSend, buffer, count, type, peer, comm, stream));
@@ -111,7 +113,7 @@ ncclResult_t Group::send(const void* buffer, size_t count, ncclDataType_t type, 
 
 ncclResult_t Group::recv(void* buffer, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                          cudaStream_t stream) {
-  if (runtime_.outstanding.busy(comm)) return refuse_busy();
+  if (busy(comm)) return refuse_busy();
   const Ours ours = taken_over(comm);
   if (ours == nullptr || type_bytes(type) == 0 || peer < 0 || peer >= ours->ranks()) {
     return note(forward(runtime_.nccl.ncclRecv, buffer, count, type, peer, comm, stream));
@@ -154,7 +156,7 @@ ncclResult_t Group::collective(size_t count, ncclDataType_t type, ncclComm_t com
 
 ncclResult_t Group::all_to_all(const void* from, void* to, size_t count, ncclDataType_t type,
                                ncclComm_t comm, cudaStream_t stream) {
-  if (runtime_.outstanding.busy(comm)) return refuse_busy();
+  if (busy(comm)) return refuse_busy();
   const Ours ours = taken_over(comm);
   if (ours == nullptr || type_bytes(type) == 0) {
     return runtime_.nccl.ncclAlltoAll != nullptr
@@ -171,7 +173,7 @@ ncclResult_t Group::all_to_all(const void* from, void* to, size_t count, ncclDat
 
 ncclResult_t Group::gather(const void* from, void* to, size_t count, ncclDataType_t type, int root,
                            ncclComm_t comm, cudaStream_t stream) {
-  if (runtime_.outstanding.busy(comm)) return refuse_busy();
+  if (busy(comm)) return refuse_busy();
   const Ours ours = taken_over(comm);
   if (ours == nullptr || runtime_.nccl.ncclGather == nullptr || type_bytes(type) == 0 || root < 0 ||
       root >= ours->ranks()) {
@@ -187,7 +189,7 @@ ncclResult_t Group::gather(const void* from, void* to, size_t count, ncclDataTyp
 
 ncclResult_t Group::scatter(const void* from, void* to, size_t count, ncclDataType_t type, int root,
                             ncclComm_t comm, cudaStream_t stream) {
-  if (runtime_.outstanding.busy(comm)) return refuse_busy();
+  if (busy(comm)) return refuse_busy();
   const Ours ours = taken_over(comm);
   if (ours == nullptr || runtime_.nccl.ncclScatter == nullptr || type_bytes(type) == 0 ||
       root < 0 || root >= ours->ranks()) {
@@ -199,6 +201,62 @@ ncclResult_t Group::scatter(const void* from, void* to, size_t count, ncclDataTy
     }
     e.recvs.push_back({root, block_of(to, 0, block), block});
   });
+}
+
+template <typename... Parameters, typename... Args>
+ncclResult_t Group::outside(ncclComm_t comm, cudaStream_t stream,
+                            ncclResult_t (*real)(Parameters...), Args... args) {
+  if (busy(comm)) return refuse_busy();
+  const Ours ours = taken_over(comm);
+  if (ours == nullptr) return note(forward(real, args...));
+  if (open()) {
+    const ncclResult_t result = note(forward(real, args...));
+    if (!is_success(result)) return result;
+    const Result<Batch*> batch = batch_of(comm, ours, stream, true);
+    return batch.ok() ? result : fail(batch.status());
+  }
+  const std::array<cudaStream_t, 1> streams = {stream};
+  exchange::Engine& engine = *ours->engine();
+  if (Status status = runtime_.engines.begin_outside(engine, streams); !status.ok()) {
+    return fail(status);
+  }
+  const ncclResult_t result = forward(real, args...);
+  if (result != ncclSuccess) return result;
+  return runtime_.last_error.set(runtime_.engines.end_outside(engine, streams));
+}
+
+ncclResult_t Group::reduce(const void* from, void* to, size_t count, ncclDataType_t type,
+                           ncclRedOp_t operation, int root, ncclComm_t comm, cudaStream_t stream) {
+  return outside(comm, stream, runtime_.nccl.ncclReduce, from, to, count, type, operation, root,
+                 comm, stream);
+}
+
+ncclResult_t Group::bcast(void* buffer, size_t count, ncclDataType_t type, int root,
+                          ncclComm_t comm, cudaStream_t stream) {
+  return outside(comm, stream, runtime_.nccl.ncclBcast, buffer, count, type, root, comm, stream);
+}
+
+ncclResult_t Group::broadcast(const void* from, void* to, size_t count, ncclDataType_t type,
+                              int root, ncclComm_t comm, cudaStream_t stream) {
+  return outside(comm, stream, runtime_.nccl.ncclBroadcast, from, to, count, type, root, comm,
+                 stream);
+}
+
+ncclResult_t Group::all_reduce(const void* from, void* to, size_t count, ncclDataType_t type,
+                               ncclRedOp_t operation, ncclComm_t comm, cudaStream_t stream) {
+  return outside(comm, stream, runtime_.nccl.ncclAllReduce, from, to, count, type, operation, comm,
+                 stream);
+}
+
+ncclResult_t Group::reduce_scatter(const void* from, void* to, size_t count, ncclDataType_t type,
+                                   ncclRedOp_t operation, ncclComm_t comm, cudaStream_t stream) {
+  return outside(comm, stream, runtime_.nccl.ncclReduceScatter, from, to, count, type, operation,
+                 comm, stream);
+}
+
+ncclResult_t Group::all_gather(const void* from, void* to, size_t count, ncclDataType_t type,
+                               ncclComm_t comm, cudaStream_t stream) {
+  return outside(comm, stream, runtime_.nccl.ncclAllGather, from, to, count, type, comm, stream);
 }
 
 /// For programs built for a newer NCCL than the one they run with.
@@ -243,6 +301,16 @@ ncclResult_t Group::add(Farewell farewell) {
   return ncclSuccess;
 }
 
+bool Group::busy(ncclComm_t comm) {
+  if (!runtime_.outstanding.busy(comm)) return false;
+  // NCCL, too, looks whether it is done by now before it refuses.
+  ncclResult_t state = ncclSuccess;
+  if (forward(runtime_.nccl.ncclCommGetAsyncError, comm, &state) == ncclSuccess) {
+    runtime_.outstanding.advance(runtime_, comm, state);
+  }
+  return runtime_.outstanding.busy(comm);
+}
+
 ncclResult_t Group::refuse_busy() {
   return fail(Status::error(Code::kInvalidArgument,
                             "the communicator is still busy with a non-blocking call; poll "
@@ -263,15 +331,16 @@ Status Group::ready(const comm::Communicator& communicator) {
   return runtime_.engines.error(*const_cast<comm::Communicator&>(communicator).engine());
 }
 
-Result<Batch*> Group::batch_of(ncclComm_t comm, const Ours& ours, cudaStream_t stream) {
+Result<Batch*> Group::batch_of(ncclComm_t comm, const Ours& ours, cudaStream_t stream,
+                               bool by_nccl) {
   auto batch = std::find_if(content_.batches.begin(), content_.batches.end(),
                             [comm](const Batch& b) { return b.handle == comm; });
   if (batch == content_.batches.end()) {
-    content_.batches.push_back({comm, ours, {}, {}});
+    content_.batches.push_back({comm, ours, {}, {}, {}});
     batch = content_.batches.end() - 1;
   }
-  if (batch->use_stream(stream)) {
-    const Status status = runtime_.engines.check_streams(*ours->engine(), batch->streams);
+  if (batch->use_stream(stream, by_nccl)) {
+    const Status status = runtime_.engines.check_streams(*ours->engine(), batch->all_streams());
     if (!status.ok()) return status;
   }
   return &*batch;

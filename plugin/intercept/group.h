@@ -4,9 +4,10 @@
 // together at that end.
 //
 // On communicators that railyard has taken over, point-to-point messages are kept here and never
-// reach NCCL; all else goes to NCCL at once. At the outermost end NCCL's part comes first
-// (creations, then collectives), then joins are awaited, then the messages start. If any call of
-// the group failed, on either side, nothing of it starts.
+// reach NCCL; all else goes to NCCL at once. Collectives are NCCL's, but NCCL puts all that is done
+// on one communicator in one order, whatever the streams, so they are put among the exchanges. At
+// the outermost end NCCL's part comes first (creations, then collectives), then joins are awaited,
+// then the messages start. If any call of the group failed, on either side, nothing of it starts.
 //
 // Calls that NCCL would refuse are passed to it, so that callers get its own errors.
 //
@@ -43,6 +44,19 @@ class Group {
   ncclResult_t all_to_all(const void* from, void* to, size_t count, ncclDataType_t type,
                           ncclComm_t comm, cudaStream_t stream);
 
+  ncclResult_t reduce(const void* from, void* to, size_t count, ncclDataType_t type,
+                      ncclRedOp_t operation, int root, ncclComm_t comm, cudaStream_t stream);
+  ncclResult_t bcast(void* buffer, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+                     cudaStream_t stream);
+  ncclResult_t broadcast(const void* from, void* to, size_t count, ncclDataType_t type, int root,
+                         ncclComm_t comm, cudaStream_t stream);
+  ncclResult_t all_reduce(const void* from, void* to, size_t count, ncclDataType_t type,
+                          ncclRedOp_t operation, ncclComm_t comm, cudaStream_t stream);
+  ncclResult_t reduce_scatter(const void* from, void* to, size_t count, ncclDataType_t type,
+                              ncclRedOp_t operation, ncclComm_t comm, cudaStream_t stream);
+  ncclResult_t all_gather(const void* from, void* to, size_t count, ncclDataType_t type,
+                          ncclComm_t comm, cudaStream_t stream);
+
   bool open() const { return depth_ > 0; }
   /// Remembers a failed call of the open group. Returns `result`.
   ncclResult_t note(ncclResult_t result);
@@ -51,6 +65,8 @@ class Group {
   ncclResult_t add(Creation creation, ncclResult_t result);
   /// Says it at the outermost end, or now if no group is open.
   ncclResult_t add(Farewell farewell);
+  /// Whether a non-blocking call on the communicator is still under way here.
+  bool busy(ncclComm_t comm);
   /// Ends a call on a communicator that a non-blocking call has not done with. The group fails too.
   ncclResult_t refuse_busy();
 
@@ -81,9 +97,14 @@ class Group {
                           const Ours& ours, Fill fill);
   ncclResult_t grouped_all_to_all(const void* from, void* to, size_t count, ncclDataType_t type,
                                   ncclComm_t comm, cudaStream_t stream);
-  /// Where messages on this stream belong; kInvalidUsage if it cannot share a group with the other
-  /// streams there.
-  Result<Batch*> batch_of(ncclComm_t comm, const Ours& ours, cudaStream_t stream);
+  /// Where messages on this stream, or NCCL's part on it, belong; kInvalidUsage if it cannot share
+  /// a group with the other streams there.
+  Result<Batch*> batch_of(ncclComm_t comm, const Ours& ours, cudaStream_t stream,
+                          bool by_nccl = false);
+  /// Makes a collective of NCCL's, in its place among the messages of the communicator.
+  template <typename... Parameters, typename... Args>
+  ncclResult_t outside(ncclComm_t comm, cudaStream_t stream, ncclResult_t (*real)(Parameters...),
+                       Args... args);
   /// After messages were added: outside a group they start now.
   ncclResult_t added();
   /// A failure that railyard found: the open group fails with it, NCCL's part too.

@@ -77,7 +77,7 @@ Creation Life::descend(ncclComm_t parent, ncclComm_t* child, const ncclConfig_t*
 
 ncclResult_t Life::split(ncclComm_t comm, int color, int key, ncclComm_t* child,
                          ncclConfig_t* config) {
-  if (runtime_.outstanding.busy(comm)) return group_.refuse_busy();
+  if (group_.busy(comm)) return group_.refuse_busy();
   Creation creation = descend(comm, child, config);
   if (comm != nullptr && child != nullptr) {
     creation.joining = runtime_.manager.join_split(comm, color, key);
@@ -88,7 +88,7 @@ ncclResult_t Life::split(ncclComm_t comm, int color, int key, ncclComm_t* child,
 
 ncclResult_t Life::shrink(ncclComm_t comm, int* excluded, int excluded_count, ncclComm_t* child,
                           ncclConfig_t* config, int flags) {
-  if (runtime_.outstanding.busy(comm)) return group_.refuse_busy();
+  if (group_.busy(comm)) return group_.refuse_busy();
   Creation creation = descend(comm, child, config);
   if (comm != nullptr && child != nullptr && excluded != nullptr && excluded_count > 0 &&
       runtime_.nccl.ncclCommShrink != nullptr) {
@@ -103,7 +103,7 @@ ncclResult_t Life::shrink(ncclComm_t comm, int* excluded, int excluded_count, nc
 }
 
 ncclResult_t Life::comm_get_unique_id(ncclComm_t comm, ncclUniqueId* id) {
-  if (runtime_.outstanding.busy(comm)) return group_.refuse_busy();
+  if (group_.busy(comm)) return group_.refuse_busy();
   const ncclResult_t result = forward(runtime_.nccl.ncclCommGetUniqueId, comm, id);
   if (result != ncclSuccess) return result;
   runtime_.strangers.adopt(runtime_, comm);
@@ -113,7 +113,7 @@ ncclResult_t Life::comm_get_unique_id(ncclComm_t comm, ncclUniqueId* id) {
 
 ncclResult_t Life::grow(ncclComm_t comm, int ranks, const ncclUniqueId* id, int rank,
                         ncclComm_t* grown, ncclConfig_t* config) {
-  if (runtime_.outstanding.busy(comm)) return group_.refuse_busy();
+  if (group_.busy(comm)) return group_.refuse_busy();
   Creation creation;
   if (runtime_.nccl.ncclCommGrow == nullptr || grown == nullptr) {
     // NCCL is going to refuse it.
@@ -129,7 +129,7 @@ ncclResult_t Life::grow(ncclComm_t comm, int ranks, const ncclUniqueId* id, int 
 }
 
 bool Life::under_way(ncclComm_t comm, const comm::Communicator& known) {
-  if (runtime_.outstanding.busy(comm) || known.standing.leaving) return true;
+  if (group_.busy(comm) || known.standing.leaving) return true;
   if (known.standing.blocking) return false;
   ncclResult_t state = ncclSuccess;
   forward(runtime_.nccl.ncclCommGetAsyncError, comm, &state);
@@ -137,7 +137,7 @@ bool Life::under_way(ncclComm_t comm, const comm::Communicator& known) {
 }
 
 ncclResult_t Life::finalize(ncclComm_t comm) {
-  if (runtime_.outstanding.busy(comm)) return group_.refuse_busy();
+  if (group_.busy(comm)) return group_.refuse_busy();
   const Known known = runtime_.manager.find(comm);
   ncclResult_t said = ncclSuccess;
   if (known != nullptr && !known->standing.revoked && !known->standing.finalized) {
@@ -151,7 +151,7 @@ ncclResult_t Life::finalize(ncclComm_t comm) {
 }
 
 ncclResult_t Life::destroy(ncclComm_t comm) {
-  if (runtime_.outstanding.busy(comm)) return group_.refuse_busy();
+  if (group_.busy(comm)) return group_.refuse_busy();
   const Known known = runtime_.manager.find(comm);
   if (known == nullptr) {
     runtime_.strangers.forget(runtime_, comm);
@@ -189,7 +189,7 @@ ncclResult_t Life::revoke(ncclComm_t comm, int flags) {
 }
 
 ncclResult_t Life::suspend(ncclComm_t comm, int flags) {
-  if (runtime_.outstanding.busy(comm)) return group_.refuse_busy();
+  if (group_.busy(comm)) return group_.refuse_busy();
   const ncclResult_t result = group_.note(forward(runtime_.nccl.ncclCommSuspend, comm, flags));
   const Known known = runtime_.manager.find(comm);
   if (known != nullptr && accepted(result)) known->standing.suspended = true;

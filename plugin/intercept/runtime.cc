@@ -19,6 +19,14 @@ class RealEngineCalls final : public EngineCalls {
                        std::span<const cudaStream_t> streams) const override {
     return engine.check_streams(streams);
   }
+  Status begin_outside(exchange::Engine& engine,
+                       std::span<const cudaStream_t> streams) const override {
+    return engine.begin_outside(streams);
+  }
+  Status end_outside(exchange::Engine& engine,
+                     std::span<const cudaStream_t> streams) const override {
+    return engine.end_outside(streams);
+  }
   Status error(const exchange::Engine& engine) const override { return engine.error(); }
   Status farewell(exchange::Engine& engine) const override { return engine.farewell(); }
 };

@@ -25,6 +25,10 @@ class EngineCalls {
   /// Whether one group may use all these streams.
   virtual Status check_streams(const exchange::Engine& engine,
                                std::span<const cudaStream_t> streams) const = 0;
+  virtual Status begin_outside(exchange::Engine& engine,
+                               std::span<const cudaStream_t> streams) const = 0;
+  virtual Status end_outside(exchange::Engine& engine,
+                             std::span<const cudaStream_t> streams) const = 0;
   virtual Status error(const exchange::Engine& engine) const = 0;
   virtual Status farewell(exchange::Engine& engine) const = 0;
 };

@@ -279,6 +279,33 @@ TEST_F(GroupTest, GatherAndScatterAreMessages) {
   EXPECT_EQ(gather(1, 0), ncclInvalidUsage);
 }
 
+TEST_F(GroupTest, CollectivesOfNcclKeepTheirPlaceAmongExchanges) {
+  add(1, "ours", 0);
+  const auto reduce = [&](int comm, int on) {
+    return group_.all_reduce(memory_, memory_, 1, ncclInt, ncclSum, handle(comm), stream(on));
+  };
+  EXPECT_EQ(reduce(1, 3), ncclSuccess);
+  EXPECT_EQ(reduce(2, 3), ncclSuccess);
+  EXPECT_THAT(taken(),
+              ElementsAre("before ours on 3", "AllReduce 1", "after ours on 3", "AllReduce 2"));
+  group_.start();
+  EXPECT_EQ(send(2, 1, 1, 4), ncclSuccess);
+  EXPECT_EQ(reduce(1, 3), ncclSuccess);
+  EXPECT_EQ(group_.end(), ncclSuccess);
+  EXPECT_THAT(taken(), ElementsAre("GroupStart", "AllReduce 1", "before ours on 3 4", "GroupEnd",
+                                   "launch ours"));
+  EXPECT_THAT(engines_.launches[0].streams, ElementsAre(stream(4), stream(3)));
+  group_.start();
+  EXPECT_EQ(reduce(1, 3), ncclSuccess);
+  EXPECT_EQ(reduce(1, 4), ncclSuccess);
+  EXPECT_EQ(group_.end(), ncclSuccess);
+  EXPECT_THAT(taken(), ElementsAre("GroupStart", "AllReduce 1", "AllReduce 1", "before ours on 4 3",
+                                   "GroupEnd", "after ours on 4 3"));
+  EXPECT_EQ(group_.all_reduce(memory_, memory_, 1, ncclNumTypes, ncclSum, handle(1), nullptr),
+            ncclInvalidArgument);
+  EXPECT_THAT(taken(), ElementsAre("before ours on 0", "AllReduce 1"));
+}
+
 TEST_F(GroupTest, TheLastErrorOfAGroupComesBack) {
   add(1, "ours", 0);
   constexpr size_t kHuge = std::numeric_limits<size_t>::max() / 2;

@@ -102,6 +102,9 @@ inline void add_fake_traffic(NcclLibrary& t) {
   };
   t.ncclAlltoAll = [](const void*, void*, size_t, ncclDataType_t type, ncclComm_t comm,
                       cudaStream_t) { return fake_nccl->message("AlltoAll", 0, comm, type); };
+  t.ncclAllReduce = [](const void*, void*, size_t, ncclDataType_t type, ncclRedOp_t,
+                       ncclComm_t comm,
+                       cudaStream_t) { return fake_nccl->message("AllReduce", 0, comm, type); };
   t.ncclGather = [](const void*, void*, size_t, ncclDataType_t type, int root, ncclComm_t comm,
                     cudaStream_t) { return fake_nccl->message("Gather", root, comm, type); };
   t.ncclScatter = [](const void*, void*, size_t, ncclDataType_t type, int root, ncclComm_t comm,
@@ -219,6 +222,12 @@ class FakeEngines final : public EngineCalls {
   Status check_streams(const exchange::Engine& engine, std::span<const CUstream>) const override {
     return of(engine).streams_result;
   }
+  Status begin_outside(exchange::Engine& engine, std::span<const CUstream> streams) const override {
+    return place("before", engine, streams);
+  }
+  Status end_outside(exchange::Engine& engine, std::span<const CUstream> streams) const override {
+    return place("after", engine, streams);
+  }
   Status error(const exchange::Engine& engine) const override { return of(engine).error; }
   Status farewell(exchange::Engine& engine) const override {
     happened("farewell " + of(engine).label());
@@ -226,6 +235,15 @@ class FakeEngines final : public EngineCalls {
     return of(engine).error;
   }
   mutable std::vector<Launch> launches;
+
+ private:
+  static Status place(const char* what, const exchange::Engine& engine,
+                      std::span<const CUstream> streams) {
+    std::string text = std::string(what) + " " + of(engine).label() + " on";
+    for (const CUstream s : streams) text += " " + std::to_string(reinterpret_cast<uintptr_t>(s));
+    happened(text);
+    return {};
+  }
 };
 
 class FakeJoining final : public comm::Joining {
