@@ -2,6 +2,7 @@
 //
 // Scenarios about groups: what programs write between start and end.
 #include <array>
+#include <future>
 #include <memory>
 #include <vector>
 
@@ -79,6 +80,37 @@ void mixed(Job& job) {
     sum.expect_value(0, 1, job.ranks * (job.ranks - 1) / 2);
     most.expect_value(0, 1, job.ranks - 1);
   }
+  REQUIRE(ncclCommDestroy(comm));
+}
+
+/// What is done on one communicator follows one order, on whichever streams it is: a sum of what a
+/// receive on another stream brings, and a message with the sum.
+void one_order(Job& job) {
+  const ncclComm_t comm = job.create(0);
+  const cudaStream_t messages = job.stream(), sums = job.stream();
+  exchange_all(comm, messages, kCount, 0);
+  const Buffer out(1), in(1), sum(1), back(1);
+  const int rank = job.rank;
+  REQUIRE(cudaMemcpy(out.data(), &rank, sizeof rank, cudaMemcpyHostToDevice));
+  std::promise<void> work;
+  const auto wait = [](void* promise) {
+    static_cast<std::promise<void>*>(promise)->get_future().wait();
+  };
+  REQUIRE(cudaLaunchHostFunc(messages, wait, &work));
+  REQUIRE(ncclGroupStart());
+  REQUIRE(ncclSend(out.data(), 1, ncclInt32, next(job), comm, messages));
+  REQUIRE(ncclRecv(in.data(), 1, ncclInt32, previous(job), comm, messages));
+  REQUIRE(ncclGroupEnd());
+  REQUIRE(ncclAllReduce(in.data(), sum.data(), 1, ncclInt32, ncclSum, comm, sums));
+  REQUIRE(ncclGroupStart());
+  REQUIRE(ncclSend(sum.data(), 1, ncclInt32, next(job), comm, messages));
+  REQUIRE(ncclRecv(back.data(), 1, ncclInt32, previous(job), comm, messages));
+  REQUIRE(ncclGroupEnd());
+  work.set_value();
+  REQUIRE(cudaStreamSynchronize(sums));
+  REQUIRE(cudaStreamSynchronize(messages));
+  sum.expect_value(0, 1, job.ranks * (job.ranks - 1) / 2);
+  back.expect_value(0, 1, job.ranks * (job.ranks - 1) / 2);
   REQUIRE(ncclCommDestroy(comm));
 }
 
@@ -243,6 +275,7 @@ const std::vector<Scenario> kTraffic = {
     {"mixed", mixed},
     {"two_communicators", two_communicators},
     {"default_streams", default_streams},
+    {"one_order", one_order},
     {"one_thread", one_thread},
     {"streams", streams},
     {"split", split},
