@@ -97,7 +97,8 @@ Status Attendance::go_to_rendezvous() {
   if (!address.ok()) return address.status();
   point_.address = *address;
   if (request_.rank != 0) return {};
-  return request_.process.open_rendezvous(point_.address, point_.key);
+  return request_.process.open_rendezvous(listening_address(*request_.rendezvous, point_.address),
+                                          point_.key);
 }
 
 bool Attendance::sit_down() {

@@ -2,12 +2,22 @@
 #include "comm/rendezvous.h"
 
 #include <netdb.h>
+#include <netinet/in.h>
 
 #include <cstring>
 #include <memory>
 
 namespace railyard::comm {
 namespace {
+
+bool is_loopback(const net::SocketAddress& address) {
+  if (address.family() == AF_INET) {
+    const auto* in = reinterpret_cast<const sockaddr_in*>(address.get());
+    return ntohl(in->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+  }
+  const auto* in = reinterpret_cast<const sockaddr_in6*>(address.get());
+  return IN6_IS_ADDR_LOOPBACK(&in->sin6_addr) != 0;
+}
 
 constexpr uint64_t kKeyNumber = 0x6b6579, kNameNumber = 0x6e616d65;
 
@@ -30,16 +40,25 @@ Result<net::SocketAddress> resolve(const HostPort& place) {
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owned(list, [](addrinfo* l) {
     if (l != nullptr) freeaddrinfo(l);
   });
-  for (const addrinfo* entry = list; failure == 0 && entry != nullptr; entry = entry->ai_next) {
-    auto address = net::SocketAddress::from(entry->ai_addr);
-    if (!address) continue;
-    address->set_port(place.port);
-    return *address;
+  for (const int family : {AF_INET, AF_INET6}) {
+    for (const addrinfo* entry = list; failure == 0 && entry != nullptr; entry = entry->ai_next) {
+      auto address = net::SocketAddress::from(entry->ai_addr);
+      if (!address || address->family() != family) continue;
+      address->set_port(place.port);
+      return *address;
+    }
   }
   return Status::error(Code::kUnavailable,
                        "the rendezvous host %s has no address: %s (RAILYARD_RENDEZVOUS names "
                        "another)",
                        place.host.c_str(), failure == 0 ? "none found" : gai_strerror(failure));
+}
+
+net::SocketAddress listening_address(const HostPort& place, const net::SocketAddress& resolved) {
+  const bool literal = net::SocketAddress::parse(place.host, 0).ok() || place.host == "localhost";
+  if (literal || !is_loopback(resolved)) return resolved;
+  auto any = net::SocketAddress::parse(resolved.family() == AF_INET ? "0.0.0.0" : "::", place.port);
+  return any.ok() ? *any : resolved;
 }
 
 MeetingPoint point_of_hash(uint64_t hash, int ranks) {

@@ -26,8 +26,12 @@ inline constexpr uint16_t kRendezvousOffset = 711;
 /// Nothing if the environment names no place.
 std::optional<HostPort> find_rendezvous(const Config& config, const NcclEnv& environment);
 
-/// Asks the system's resolver, so it may take its time.
+/// Asks the system's resolver, so it may take its time. IPv4 first, so that all ranks agree.
 Result<net::SocketAddress> resolve(const HostPort& place);
+
+/// Where rank 0 listens so that others reach it at `resolved`. Hosts often know their own name as a
+/// loopback address, while the others do not: then on all interfaces.
+net::SocketAddress listening_address(const HostPort& place, const net::SocketAddress& resolved);
 
 /// Without an address.
 MeetingPoint point_of_hash(uint64_t hash, int ranks);

@@ -244,6 +244,17 @@ TEST(Rendezvous, IsNamedOrFollowsFromTheStore) {
   }
 }
 
+TEST(Rendezvous, IsOpenToAllWhereTheHostCallsItselfLoopback) {
+  const auto at = [](const char* host, const char* resolved) {
+    return listening_address({host, 99}, net::SocketAddress::parse(resolved, 99).take()).text();
+  };
+  EXPECT_EQ(at("node-0", "127.0.1.1"), "0.0.0.0:99");
+  EXPECT_EQ(at("node-0", "::1"), "[::]:99");
+  EXPECT_EQ(at("node-0", "10.0.0.1"), "10.0.0.1:99");
+  EXPECT_EQ(at("127.0.0.1", "127.0.0.1"), "127.0.0.1:99");
+  EXPECT_EQ(at("localhost", "127.0.0.1"), "127.0.0.1:99");
+}
+
 TEST(Rendezvous, KeysOfDifferentCommunicatorsDiffer) {
   const MeetingPoint one = point_of_hash(1, 4);
   for (const MeetingPoint& other : {point_of_hash(2, 4), point_of_hash(1, 5)}) {
