@@ -10,8 +10,8 @@
 
 int main(int argc, char** argv) {
   if (argc == 2) {
-    for (const auto* scenarios :
-         {&integration::kTraffic, &integration::kLife, &integration::kProcesses}) {
+    for (const auto* scenarios : {&integration::kTraffic, &integration::kLife,
+                                  &integration::kFamily, &integration::kProcesses}) {
       for (const integration::Scenario& scenario : *scenarios) {
         if (std::strcmp(scenario.name, argv[1]) != 0) continue;
         if (std::strcmp(argv[1], "forked_ranks") == 0) {

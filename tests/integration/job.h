@@ -66,7 +66,7 @@ struct Scenario {
   const char* name;
   void (*run)(Job&);
 };
-extern const std::vector<Scenario> kTraffic, kLife, kProcesses;
+extern const std::vector<Scenario> kTraffic, kLife, kFamily, kProcesses;
 
 /// Makes unique ids in this process and runs the scenario in a forked one, which it waits for.
 /// Returns its exit status.
