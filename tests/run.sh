@@ -14,17 +14,19 @@ usage: tests/run.sh [options]
   --sanitize LIST     sanitizer builds to test: address, thread, both (default) or none
   --only-sanitizers   leave the plain build and the soft-RoCE machine out
   --no-rdma           leave the soft-RoCE machine out; counted as skipped
+  --no-packages       leave building and installing packages out; counted as skipped
   --help
 BUILD_DIR (default: build) holds the plain build; the sanitizers' are BUILD_DIR-asan and -tsan.
 TEXT
 }
 
-tier=quick sanitizers="address thread" plain=yes rdma=yes
+tier=quick sanitizers="address thread" plain=yes rdma=yes packages=yes
 while [ $# -gt 0 ]; do
   case $1 in
     --full) tier=full ;;
     --no-rdma) rdma=no ;;
-    --only-sanitizers) plain=no rdma=leave ;;
+    --no-packages) packages=no ;;
+    --only-sanitizers) plain=no rdma=leave packages=leave ;;
     --sanitize)
       shift
       case ${1-} in
@@ -104,17 +106,29 @@ for sanitizer in $sanitizers; do
     --suite unit --suite property "${fixed_places[@]}"
 done
 
-if [ $rdma = no ]; then
-  echo "== soft-RoCE machine: skipped (--no-rdma)"
-  count "soft-RoCE machine" 0 0 1
-elif [ $rdma = yes ] && [ -x tests/rdma/run.sh ]; then
-  echo "== soft-RoCE machine ($((SECONDS - began)) s after the start)"
-  arguments=()
-  [ $tier = full ] && arguments=(--full)
-  tests/rdma/run.sh "${arguments[@]}" 2>&1 | tee "$results/rdma"
-  tests/tally.py --name "soft-RoCE machine" --status "${PIPESTATUS[0]}" --lines "$results/rdma" \
-    >>"$results/counts"
-fi
+# part NAME SWITCH COMMAND…: a part with a script of its own; SWITCH is yes, no or leave.
+part() {
+  local name=$1 switch=$2
+  shift 2
+  case $switch in
+    leave) ;;
+    no)
+      echo "== $name: skipped, as asked"
+      count "$name" 0 0 1
+      ;;
+    yes)
+      echo "== $name ($((SECONDS - began)) s after the start)"
+      "$@" 2>&1 | tee "$results/part"
+      tests/tally.py --name "$name" --status "${PIPESTATUS[0]}" --lines "$results/part" \
+        >>"$results/counts"
+      ;;
+  esac
+}
+
+full=()
+[ $tier = full ] && full=(--full)
+part packages $packages tests/packages/run.sh
+part "soft-RoCE machine" $rdma tests/rdma/run.sh "${full[@]}"
 
 echo "== results after $((SECONDS - began)) s"
 tests/tally.py --sum "$results/counts"

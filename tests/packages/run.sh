@@ -8,6 +8,8 @@
 # usage: tests/packages/run.sh     BUILD_DIR (default: build) holds the build with the emulator
 #
 # The fresh root is made once and kept in PACKAGES_CACHE (default /var/cache/railyard-packages).
+# Functions are run by check().
+# shellcheck disable=SC2317
 set -uo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 cd "$root" || exit 1
@@ -99,7 +101,8 @@ no_scripts() { # nothing of ours runs at installation; the loader's cache is all
 # ---- the fresh root
 
 fresh_root() {
-  local archive=$cache/$suite-$(dpkg --print-architecture).tar
+  local archive
+  archive=$cache/$suite-$(dpkg --print-architecture).tar
   mkdir -p "$cache" "$fresh"
   if [ ! -e "$archive" ]; then
     debootstrap --variant=minbase "$suite" "$fresh" || return 1
@@ -134,12 +137,13 @@ install_package() {
 loads_by_name() {
   local name said
   for name in librailyard.so libnccl-tuner-railyard.so libnccl-env-railyard.so; do
+    # shellcheck disable=SC2016
     said=$(inside perl -MDynaLoader -e \
-      'DynaLoader::dl_load_file($ARGV[0]) or die DynaLoader::dl_error(), "\n"' "$name" 2>&1) &&
-      [ -z "$said" ] || { echo "$name: $said" && return 1; }
+      'print DynaLoader::dl_load_file($ARGV[0]) ? "" : DynaLoader::dl_error()' "$name" 2>&1)
+    [ -z "$said" ] || { echo "$name: $said" && return 1; }
   done
-  said=$(inside env LD_PRELOAD=librailyard.so ls / 2>&1 >/dev/null) && [ -z "$said" ] ||
-    { echo "LD_PRELOAD: $said" && return 1; }
+  said=$(inside env LD_PRELOAD=librailyard.so ls / 2>&1 >/dev/null)
+  [ -z "$said" ] || { echo "LD_PRELOAD: $said" && return 1; }
 }
 
 command_runs() {
