@@ -68,8 +68,8 @@ constexpr std::array kParameters = {
     "/tmp/railyard.%h.%p.log",
     [](Config& c, Value v) { c.debug_file = std::move(v.text); }},
   Parameter{"RAILYARD_STATS", Type::kText, "", "", 0, 0,
-    "File that every communicator appends a line of JSON to when it ends. %h is the host, %p the "
-    "process, %r the rank.",
+    "File that every rank of a communicator appends a line of JSON to: what railyard carried, when "
+    "the communicator ends, or why NCCL keeps it. %h is the host, %p the process, %r the rank.",
     "/tmp/railyard-stats.%h.jsonl",
     [](Config& c, Value v) { c.stats_file = std::move(v.text); }},
 };

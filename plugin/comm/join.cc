@@ -13,6 +13,7 @@
 #include "comm/meeting_seat.h"
 #include "comm/node_setup.h"
 #include "comm/rendezvous.h"
+#include "comm/stats.h"
 
 namespace railyard::comm {
 namespace {
@@ -150,6 +151,7 @@ std::optional<Attendance::Parts> Attendance::round(std::span<const std::byte> pa
 void Attendance::say_stays(const std::string& why, bool fault, bool speaker) const {
   (fault && speaker ? log::warn : log::info)("rank %d of %d: the communicator stays with NCCL: %s",
                                              request_.rank, request_.ranks, why.c_str());
+  write_left(request_.process.config().stats_file, request_.rank, request_.ranks, why);
 }
 
 Identity Attendance::identity(const Members& members, int nodes) const {
@@ -169,7 +171,9 @@ std::shared_ptr<JoinedCommunicator> Attendance::stays(const Members& members,
   (decision.fault && members.rank == 0 ? log::warn : log::info)(
       "rank %d of %zu: the communicator stays with NCCL: %s", members.rank, members.seats.size(),
       decision.why.c_str());
-  return std::make_shared<JoinedCommunicator>(identity(members, nodes));
+  const Identity who = identity(members, nodes);
+  write_left(who.stats_file, who.rank, who.ranks, decision.why);
+  return std::make_shared<JoinedCommunicator>(who);
 }
 
 std::optional<std::vector<Attendance::Part>> Attendance::introduce(int color, int key) {

@@ -19,6 +19,7 @@
 #include "comm/make_manager.h"
 #include "comm/process.h"
 #include "comm/rendezvous.h"
+#include "comm/stats.h"
 
 namespace railyard::comm {
 namespace {
@@ -197,6 +198,7 @@ std::shared_ptr<Joining> RealManager::join(std::span<const ncclUniqueId> ids, in
         "rank %d of %d: the communicator stays with NCCL: its unique id has no mark, so railyard "
         "is not loaded in the process that made it (or NCCL_COMM_ID is set there)",
         rank, ranks);
+    write_left(process_.config().stats_file, rank, ranks, "its unique id has no mark");
     return nullptr;
   }
   if (!mark->point) {

@@ -13,6 +13,22 @@
 #include "comm/communicator.h"
 
 namespace railyard::comm {
+namespace {
+
+void append(const std::string& file_template, int rank, const std::string& line) {
+  if (file_template.empty()) return;
+  FileTemplateValues values = file_template_values();
+  values.rank = rank;
+  const std::string path = expand_file_template(file_template, values);
+  const UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  if (!file.valid() ||
+      write(file.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
+    log::warn("cannot write statistics to %s: %s (RAILYARD_STATS)", path.c_str(),
+              std::strerror(errno));
+  }
+}
+
+}  // namespace
 
 std::string statistics_line(const Identity& identity, const std::string& transport,
                             const exchange::Statistics& statistics,
@@ -43,20 +59,24 @@ std::string statistics_line(const Identity& identity, const std::string& transpo
   return line + "}\n";
 }
 
+std::string left_line(int rank, int ranks, const std::string& why) {
+  std::string line = "{\"rank\": " + std::to_string(rank) +
+                     ", \"ranks\": " + std::to_string(ranks) + ", \"left\": \"";
+  for (const char c : why) {
+    if (c == '"' || c == '\\') line += '\\';
+    line += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
+  }
+  return line + "\"}\n";
+}
+
 void write_statistics(const Identity& identity, exchange::Gpu& gpu,
                       const exchange::Statistics& statistics) {
-  if (identity.stats_file.empty()) return;
-  FileTemplateValues values = file_template_values();
-  values.rank = identity.rank;
-  const std::string path = expand_file_template(identity.stats_file, values);
-  const std::string line =
-      statistics_line(identity, gpu.transport().name(), statistics, gpu.carrier().counters());
-  const UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-  if (!file.valid() ||
-      write(file.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
-    log::warn("cannot write statistics to %s: %s (RAILYARD_STATS)", path.c_str(),
-              std::strerror(errno));
-  }
+  append(identity.stats_file, identity.rank,
+         statistics_line(identity, gpu.transport().name(), statistics, gpu.carrier().counters()));
+}
+
+void write_left(const std::string& file, int rank, int ranks, const std::string& why) {
+  append(file, rank, left_line(rank, ranks, why));
 }
 
 }  // namespace railyard::comm

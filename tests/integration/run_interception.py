@@ -38,7 +38,7 @@ def total(path, counters):
     if not os.path.exists(path):
         return 0
     with open(path, encoding="utf-8") as lines:
-        return sum(json.loads(line)[name] for line in lines for name in counters)
+        return sum(json.loads(line).get(name, 0) for line in lines for name in counters)
 
 
 def main():

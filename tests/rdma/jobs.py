@@ -87,7 +87,7 @@ def total(path, names):
     if not os.path.exists(path):
         return 0
     with open(path, encoding="utf-8") as lines:
-        return sum(json.loads(line)[name] for line in lines for name in names)
+        return sum(json.loads(line).get(name, 0) for line in lines for name in names)
 
 
 def process_of(thread):

@@ -205,5 +205,10 @@ TEST(Statistics, AreOneLineOfJson) {
   EXPECT_THAT(line, testing::EndsWith("}\n"));
 }
 
+TEST(Statistics, OfCommunicatorsLeftToNcclSayWhy) {
+  EXPECT_EQ(left_line(1, 8, "no \"verbs\"\nhere"),
+            "{\"rank\": 1, \"ranks\": 8, \"left\": \"no \\\"verbs\\\" here\"}\n");
+}
+
 }  // namespace
 }  // namespace railyard::comm

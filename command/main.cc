@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// railyard: the command beside the library.
+#include <cstdio>
+#include <string_view>
+
+#include "run.h"
+
+int main(int argc, char** argv) {
+  CLI::App app{
+      "railyard carries the messages of NCCL programs between nodes in two phases: along the "
+      "rail,\n"
+      "then over NVLink."};
+  app.name("railyard");
+  app.set_version_flag("--version", RAILYARD_VERSION);
+  app.allow_extras();  // to name what is no command
+  railyard::command::RunOptions options;
+  const CLI::App* const run = railyard::command::add_run(app, &options);
+
+  // What comes after "--" is the program's, options included.
+  int own = 1;
+  while (own < argc && std::string_view(argv[own]) != "--") ++own;
+  for (int i = own + 1; i < argc; ++i) options.program.emplace_back(argv[i]);
+  try {
+    app.parse(own, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  if (!app.remaining().empty()) {
+    std::fprintf(stderr, "railyard: unknown argument %s; railyard --help lists the commands\n",
+                 app.remaining(true).front().c_str());
+    return 2;
+  }
+  if (run->parsed()) return railyard::command::run(options);
+  std::fputs(app.help().c_str(), stderr);
+  return 2;
+}
