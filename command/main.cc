@@ -26,9 +26,9 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  if (!app.remaining().empty()) {
-    std::fprintf(stderr, "railyard: unknown argument %s; railyard --help lists the commands\n",
-                 app.remaining(true).front().c_str());
+  if (const std::vector<std::string> unknown = app.remaining(true); !unknown.empty()) {
+    std::fprintf(stderr, "railyard: unknown argument %s; see railyard --help and run --help\n",
+                 unknown.front().c_str());
     return 2;
   }
   if (run->parsed()) return railyard::command::run(options);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RAILYARD_STATS: one line of JSON per communicator and rank, appended when the communicator ends, or
-// when it is decided that NCCL keeps it. Whole lines, also of many processes writing to one file.
+// RAILYARD_STATS: one line of JSON per communicator and rank, appended when the communicator ends,
+// or when it is decided that NCCL keeps it. Whole lines, also of many processes writing to one
+// file.
 #pragma once
 
 #include <string>
