@@ -75,7 +75,7 @@ common_files() {
     grep -E '^/LIBDIR/lib|/bin/|/libexec/|/man/|/doc/railyard/.*\.md' | sort
 }
 same_files() {
-  diff <(files_of_deb | common_files) <(rpm -qlp "$rpm" | grep -v '/railyard$' | common_files) &&
+  diff <(files_of_deb | common_files) <(rpm -qlp "$rpm" | grep -vE '/(libexec|doc)/railyard$' | common_files) &&
     files_of_deb | common_files | grep -q '^/LIBDIR/librailyard.so$'
 }
 
