@@ -59,6 +59,11 @@ constexpr std::array kParameters = {
     "MASTER_PORT + 711.",
     "node-0:29611",
     [](Config& c, Value v) { c.rendezvous = std::move(v.text); }},
+  Parameter{"RAILYARD_NEXT_TUNER", Type::kText, "", "", 0, 0,
+    "Tuner plugin that railyard passes NCCL's questions on to where NCCL_TUNER_PLUGIN names railyard. "
+    "Named as NCCL_TUNER_PLUGIN would.",
+    "libnccl-ofi-tuner.so",
+    [](Config& c, Value v) { c.next_tuner = std::move(v.text); }},
   Parameter{"RAILYARD_DEBUG", Type::kChoice, "warn", "off|warn|info|trace", 0, 0,
     "How much is logged.",
     "info",

@@ -36,6 +36,7 @@ struct Config {
   uint32_t queue_pairs = 0;
   std::vector<std::string> host_ids;  ///< by CUDA device; one entry: for all; empty: not set
   std::string rendezvous;             ///< "host:port"; empty: not set
+  std::string next_tuner;             ///< empty: not set
   log::Level debug = log::Level::kWarn;
   std::string debug_file;  ///< a file template
   std::string stats_file;  ///< a file template

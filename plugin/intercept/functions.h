@@ -12,6 +12,8 @@
 // function and sorted by version. The types in rows of P need not be declared.
 #pragma once
 
+#include <cstddef>
+
 #include <nccl.h>
 
 // clang-format off
@@ -167,3 +169,22 @@
 
 /// For kinds of rows that a use has no need of.
 #define RY_NO_ROW(...)
+
+namespace railyard::intercept {
+
+/// The handled ones, numbered.
+enum class Function : size_t {
+#define RY_NUMBER(name, ...) name,
+  RY_NCCL_FUNCTIONS(RY_NUMBER, RY_NUMBER, RY_NO_ROW, RY_NO_ROW)
+#undef RY_NUMBER
+      kCount
+};
+constexpr auto kFunctions = static_cast<size_t>(Function::kCount);
+
+constexpr const char* kFunctionNames[] = {
+#define RY_NAME(name, ...) #name,
+    RY_NCCL_FUNCTIONS(RY_NAME, RY_NAME, RY_NO_ROW, RY_NO_ROW)
+#undef RY_NAME
+};
+
+}  // namespace railyard::intercept

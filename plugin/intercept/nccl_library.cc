@@ -2,13 +2,12 @@
 #include "intercept/nccl_library.h"
 
 #include <dlfcn.h>
-#include <link.h>
 
-#include <algorithm>
 #include <atomic>
-#include <mutex>
+#include <cstring>
 #include <vector>
 
+#include "base/loaded_object.h"
 #include "base/log.h"
 
 namespace railyard::intercept {
@@ -17,104 +16,158 @@ namespace {
 constexpr const char* kSoname = "libnccl.so.2";
 constexpr const char* kProbe = "ncclGetVersion";
 
-struct Object {
-  std::string path;
-  uintptr_t begin = 0, end = 0;
+/// Copies are only added, by one thread at a time: the loader's lock is held.
+std::atomic<const NcclLibrary*> all[NcclLibrary::kMostCopies];
+std::atomic<size_t> count{0};
 
-  bool contains(const void* address) const {
-    const auto value = reinterpret_cast<uintptr_t>(address);
-    return begin <= value && value < end;
-  }
-  bool named_nccl() const {
-    return path.compare(path.rfind('/') + 1, 10, kSoname, 10) == 0;  // "libnccl.so"
-  }
-};
-
-int add_object(dl_phdr_info* info, size_t, void* list) {
-  Object object;
-  object.path = info->dlpi_name;
-  object.begin = UINTPTR_MAX;
-  for (int i = 0; i < info->dlpi_phnum; ++i) {
-    const auto& header = info->dlpi_phdr[i];
-    if (header.p_type != PT_LOAD) continue;
-    const uintptr_t first = info->dlpi_addr + header.p_vaddr;
-    object.begin = std::min(object.begin, first);
-    object.end = std::max(object.end, first + header.p_memsz);
-  }
-  static_cast<std::vector<Object>*>(list)->push_back(std::move(object));
-  return 0;
-}
-
-/// Listed first and opened later: opening within the iteration would take the loader's locks in
-/// the wrong order.
-std::vector<Object> loaded_objects() {
-  std::vector<Object> objects;
-  dl_iterate_phdr(add_object, &objects);
-  const void* const own = reinterpret_cast<const void*>(&add_object);
-  std::erase_if(objects, [own](const Object& o) { return o.path.empty() || o.contains(own); });
-  return objects;
+bool is_own(const LoadedObject& object) {
+  return object.contains(reinterpret_cast<const void*>(&is_own));
 }
 
 template <typename Function>
-void resolve(void* handle, const char* name, Function& function) {
-  void* symbol = dlsym(handle, (std::string("p") + name).c_str());
-  if (symbol == nullptr) symbol = dlsym(handle, name);
-  function = reinterpret_cast<Function>(symbol);
+void resolve(const LoadedObject& object, const char* name, Function& function) {
+  const void* symbol = object.find((std::string("p") + name).c_str());
+  if (symbol == nullptr) symbol = object.find(name);
+  function = reinterpret_cast<Function>(reinterpret_cast<uintptr_t>(symbol));
 }
 
-const NcclLibrary* load(void* handle, const std::vector<Object>& objects) {
+const NcclLibrary* describe(const LoadedObject& object, size_t index) {
   auto* const library = new NcclLibrary;
-#define RY_RESOLVE(name, ...) resolve(handle, #name, library->name);
+#define RY_RESOLVE(name, ...) resolve(object, #name, library->name);
   RY_NCCL_FUNCTIONS(RY_RESOLVE, RY_RESOLVE, RY_RESOLVE, RY_NO_ROW)
 #undef RY_RESOLVE
-  for (const Object& object : objects) {
-    if (!object.contains(reinterpret_cast<const void*>(library->ncclGetVersion))) continue;
-    library->path = object.path;
-    if (!object.named_nccl()) continue;  // callers in a library with NCCL inside are not NCCL
-    library->begin = object.begin;
-    library->end = object.end;
+  for (size_t i = 0; i < kFunctions; ++i) library->exported[i] = object.find(kFunctionNames[i]);
+  library->index = index;
+  library->path = object.path();
+  library->whole_begin = object.begin();
+  library->whole_end = object.end();
+  // Callers in a library with NCCL inside are not NCCL.
+  if (std::strncmp(object.file_name(), "libnccl", 7) == 0) {
+    library->begin = object.begin();
+    library->end = object.end();
+  }
+  if (library->path.empty()) {
+    log::warn(
+        "NCCL is linked statically into the program: its calls cannot be intercepted and stay "
+        "with NCCL");
   }
   return library;
 }
 
-const NcclLibrary* find() {
-  const std::vector<Object> objects = loaded_objects();
-  for (const bool named : {true, false}) {
-    for (const Object& object : objects) {
-      if (object.named_nccl() != named) continue;
-      void* const handle = dlopen(object.path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
-      if (handle == nullptr) continue;
-      const void* const probe = dlsym(handle, kProbe);
-      // A handle also finds what its dependencies define, which need not be NCCL's own.
-      if (probe != nullptr && object.contains(probe)) return load(handle, objects);
-      dlclose(handle);
-    }
+bool known(const LoadedObject& object) {
+  for (size_t i = 0; i < NcclLibrary::copies(); ++i) {
+    if (NcclLibrary::copy(i).whole_begin == object.begin()) return true;
   }
-  if (dlsym(RTLD_NEXT, kProbe) != nullptr) return load(RTLD_NEXT, objects);
-  void* const handle = dlopen(kSoname, RTLD_LAZY | RTLD_NOLOAD);
-  if (handle != nullptr && dlsym(handle, kProbe) != nullptr) return load(handle, objects);
+  return false;
+}
+
+/// The path of the object with this code; empty if that is the program.
+std::string path_of(const void* code) {
+  std::string path;
+  for_each_loaded_object([&](const LoadedObject& object) {
+    if (!object.contains(code)) return true;
+    path = object.path();
+    return false;
+  });
+  return path;
+}
+
+const NcclLibrary* owner(const void* probe) {
+  if (probe == nullptr) return nullptr;
+  for (size_t i = 0; i < NcclLibrary::copies(); ++i) {
+    if (NcclLibrary::copy(i).shares_object_with(probe)) return &NcclLibrary::copy(i);
+  }
   return nullptr;
+}
+
+const NcclLibrary* first_copy() {
+  for (size_t i = 0; i < NcclLibrary::copies(); ++i) {
+    const NcclLibrary& copy = NcclLibrary::copy(i);
+    if (copy.begin < copy.end) return &copy;
+  }
+  return &NcclLibrary::copy(0);
 }
 
 }  // namespace
 
-const NcclLibrary* NcclLibrary::get() {
-  static std::atomic<const NcclLibrary*> found{nullptr};
-  static std::mutex mutex;
-  static bool complained = false;
-  const NcclLibrary* library = found.load(std::memory_order_acquire);
-  if (library != nullptr) return library;
-  const std::lock_guard lock(mutex);
-  library = found.load(std::memory_order_relaxed);
-  if (library != nullptr) return library;
-  library = find();
-  if (library == nullptr && !complained) {
-    complained = true;
+void NcclLibrary::refresh() {
+  std::vector<std::string> added;
+  bool too_many = false;
+  for_each_loaded_object([&](const LoadedObject& object) {
+    if (object.find(kProbe) == nullptr || is_own(object) || known(object)) return true;
+    const size_t number = copies();
+    too_many = number == kMostCopies;
+    if (too_many) return false;
+    all[number].store(describe(object, number), std::memory_order_release);
+    count.store(number + 1, std::memory_order_release);
+    added.push_back(object.path());
+    return true;
+  });
+  for (const std::string& path : added) {  // outside: this takes another lock of the loader
+    if (!path.empty()) dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+  }
+  static std::atomic<bool> complained{false};
+  if (too_many && !complained.exchange(true)) {
+    log::warn("this process holds more than %zu copies of NCCL: the last ones are left alone",
+              kMostCopies);
+  }
+}
+
+size_t NcclLibrary::copies() { return count.load(std::memory_order_acquire); }
+
+const NcclLibrary& NcclLibrary::copy(size_t index) {
+  return *all[index].load(std::memory_order_acquire);
+}
+
+const NcclLibrary* NcclLibrary::defining(const void* function) {
+  const NcclLibrary* const copy = owner(function);
+  if (copy == nullptr) return nullptr;
+  for (const void* address : copy->exported) {
+    if (address == function) return copy;
+  }
+  return nullptr;
+}
+
+const NcclLibrary* NcclLibrary::find_from(const void* caller) {
+  if (copies() == 0) refresh();
+  if (copies() == 0) return nullptr;
+  if (copies() == 1) return &copy(0);
+  // As the loader: first what all objects share, then what the caller's object brought along.
+  static void* const program = dlopen(nullptr, RTLD_LAZY);
+  const NcclLibrary* found = owner(dlsym(in_global_scope() ? RTLD_NEXT : program, kProbe));
+  if (found != nullptr) return found;
+  const std::string path = path_of(caller);
+  if (path.empty()) return first_copy();
+  void* const handle = dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+  if (handle == nullptr) return first_copy();
+  found = owner(dlsym(handle, kProbe));
+  dlclose(handle);
+  return found == nullptr ? first_copy() : found;
+}
+
+const NcclLibrary* NcclLibrary::reached_from(const void* caller) {
+  const NcclLibrary* const found = find_from(caller);
+  static std::atomic<bool> complained{false};
+  if (found == nullptr && !complained.exchange(true)) {
     log::warn("an NCCL function was called but no NCCL library is loaded; link the program with %s",
               kSoname);
   }
-  found.store(library, std::memory_order_release);
-  return library;
+  return found;
+}
+
+bool in_global_scope() {
+  static const bool global = [] {
+    void* const program = dlopen(nullptr, RTLD_LAZY);
+    const void* const name = program == nullptr ? nullptr : dlsym(program, kOwnName);
+    if (program != nullptr) dlclose(program);
+    bool own = false;
+    for_each_loaded_object([&](const LoadedObject& object) {
+      own = own || (is_own(object) && object.contains(name));
+      return !own;
+    });
+    return own;
+  }();
+  return global;
 }
 
 bool& inside_nccl() {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "intercept/runtime.h"
 
+#include <array>
+
 #include "base/fork.h"
 #include "base/log.h"
 #include "intercept/blocking.h"
@@ -34,8 +36,8 @@ class RealEngineCalls final : public EngineCalls {
 }  // namespace
 
 Runtime& Runtime::instance(const NcclLibrary& nccl) {
-  static auto* const runtimes = new PerProcess<Runtime>;
-  return runtimes->get([&nccl] {
+  static auto* const runtimes = new std::array<PerProcess<Runtime>, NcclLibrary::kMostCopies>;
+  return (*runtimes)[nccl.index].get([&nccl] {
     comm::Manager& joined = comm::Manager::instance();  // first: it sets up logging
     int version = 0;
     forward(nccl.ncclGetVersion, &version);

@@ -43,8 +43,8 @@ struct Runtime {
   LastError last_error{nccl};
   Outstanding outstanding{};
 
-  /// Of this process, over the Manager; made at the first call, never destroyed. A forked child has
-  /// its own.
+  /// Of this process and copy of NCCL, over the Manager; made at the first call, never destroyed. A
+  /// forked child has its own.
   static Runtime& instance(const NcclLibrary& nccl);
 };
 

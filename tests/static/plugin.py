@@ -5,8 +5,10 @@
   plugin.py exports PLUGIN MAP        it defines exactly the names of the version script
   plugin.py dependencies PLUGIN       it needs nothing but libc, and is never unloaded
   plugin.py inert PLUGIN PROBE        programs that never use NCCL do not notice it
-  plugin.py absent PLUGIN PROBE       NCCL calls without any NCCL fail with one clear line
-  plugin.py local PLUGIN PROBE DIR    an NCCL loaded RTLD_LOCAL is found
+  plugin.py absent PLUGIN PROBE CALLER
+                                      NCCL calls without any NCCL fail with one clear line
+  plugin.py local PLUGIN PROBE CALLER DIR
+                                      an NCCL loaded RTLD_LOCAL is found, and not more than it has
   plugin.py errors PLUGIN PROGRAM NAME=DIR...
                                       NCCL's own errors come through unchanged; DIR holds a
                                       libnccl.so.2, a missing one is skipped
@@ -73,19 +75,28 @@ def inert(plugin, probe):
         expect(not os.path.exists(log), "a log file was opened")
 
 
-def absent(plugin, probe):
-    done = run([probe, "ncclGroupStart", "ncclGroupStart"], plugin)
-    expect(done.stdout == "2\n2\n", f"expected ncclSystemError twice, got {done.stdout!r}")
+def absent(plugin, probe, caller):
+    done = run([probe, caller, "call_group_start", "call_group_start", "has_send"], plugin)
+    expect(done.stdout == "2\n2\n0\n",
+           f"expected ncclSystemError twice and no ncclSend, got {done.stdout!r}")
     lines = done.stderr.splitlines()
     expect(len(lines) == 1 and "no NCCL library is loaded" in lines[0],
            f"expected one clear line, got {done.stderr!r}")
+    done = run([probe, "ncclGroupStart"], plugin)
+    expect((done.stdout, done.stderr) == ("-1\n", ""),
+           f"a program that looks for NCCL must not find any: {done}")
 
 
-def local(plugin, probe, folder):
-    done = run([probe, "libnccl.so.2", "ncclGroupEnd"], plugin, LD_LIBRARY_PATH=folder)
-    expect(done.stdout == "5\n", f"expected NCCL's ncclInvalidUsage, got {done}")
-    expect(run([probe, "libnccl.so.2", "ncclGroupEnd"], LD_LIBRARY_PATH=folder).stdout == "-1\n",
-           "the probe finds NCCL without the plugin: this proves nothing")
+def local(plugin, probe, caller, folder):
+    command = [probe, "libnccl.so.2", caller, "call_group_end", "has_send", "has_resume"]
+    done = run(command, plugin, LD_LIBRARY_PATH=folder)
+    expect(done.stdout == "5\n1\n0\n",
+           f"expected NCCL's ncclInvalidUsage, ncclSend and no ncclCommResume, got {done}")
+    expect(run(command, LD_LIBRARY_PATH=folder).returncode != 0,
+           "the library finds NCCL without the plugin: this proves nothing")
+    done = run([probe, "libnccl.so.2", "ncclGroupEnd", "ncclCommResume"], plugin,
+               LD_LIBRARY_PATH=folder)
+    expect(done.stdout == "5\n-1\n", f"looked up by name: {done}")
 
 
 def errors(plugin, program, *libraries):

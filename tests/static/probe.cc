@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A program that knows nothing of NCCL and tells what its process holds: threads, descriptors,
-// libraries of GPUs. With names as arguments it loads each library for itself alone, calls each
-// function, if somebody defines it for all, and prints what it returned.
+// libraries of GPUs. With names as arguments it loads each library (lib..., or a path) for itself
+// alone, looks each function up in the last one loaded, or where all look if there is none, calls
+// it, and prints what it returned, -1 where nobody defines it.
 #include <dirent.h>
 #include <dlfcn.h>
 #include <link.h>
@@ -33,12 +34,17 @@ int print_if_foreign(dl_phdr_info* info, size_t, void*) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  void* library = RTLD_DEFAULT;
   for (int i = 1; i < argc; ++i) {
-    if (std::strncmp(argv[i], "lib", 3) == 0) {
-      if (dlopen(argv[i], RTLD_NOW | RTLD_LOCAL) == nullptr) std::printf("%s\n", dlerror());
+    if (std::strncmp(argv[i], "lib", 3) == 0 || std::strchr(argv[i], '/') != nullptr) {
+      library = dlopen(argv[i], RTLD_NOW | RTLD_LOCAL);
+      if (library == nullptr) {
+        std::printf("%s\n", dlerror());
+        return 1;
+      }
       continue;
     }
-    auto* const function = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, argv[i]));
+    auto* const function = reinterpret_cast<int (*)()>(dlsym(library, argv[i]));
     std::printf("%d\n", function == nullptr ? -1 : function());
   }
   if (argc > 1) return 0;
