@@ -16,6 +16,8 @@ constexpr ncclResult_t kPoisoned = ncclInvalidArgument;
 
 bool is_success(ncclResult_t result) { return result == ncclSuccess || result == ncclInProgress; }
 
+bool is_nonblocking(const Batch& batch) { return !batch.communicator->standing.blocking; }
+
 void* block_of(const void* buffer, int index, uint64_t bytes) {
   return static_cast<std::byte*>(const_cast<void*>(buffer)) + static_cast<uint64_t>(index) * bytes;
 }
@@ -34,7 +36,8 @@ ncclResult_t Group::end() {
 
 ncclResult_t Group::simulate_end(ncclSimInfo_t* info) {
   if (runtime_.nccl.ncclGroupSimulateEnd == nullptr) return ncclInvalidUsage;
-  return close([this, info] { return forward(runtime_.nccl.ncclGroupSimulateEnd, info); }, true);
+  return close([this, info] { return forward(runtime_.nccl.ncclGroupSimulateEnd, info); },
+               info != nullptr);
 }
 
 template <typename RealEnd>
@@ -43,6 +46,9 @@ ncclResult_t Group::close(RealEnd real_end, bool simulated) {
     if (depth_ > 1) --depth_;
     return real_end();
   }
+  // NCCL simulates blocking groups only.
+  simulated = simulated && std::none_of(content_.batches.begin(), content_.batches.end(),
+                                        [](const Batch& b) { return is_nonblocking(b); });
   // What can be found wrong is found before NCCL starts its part; an earlier error stands.
   for (const Batch& batch : content_.batches) {
     if (content_.error != ncclSuccess) break;
@@ -59,6 +65,7 @@ ncclResult_t Group::close(RealEnd real_end, bool simulated) {
   depth_ = 0;
 
   const ncclResult_t nccls = real_end();
+  simulated = simulated && nccls != ncclInProgress;
   ncclResult_t result = nccls;
   // NCCL knows of our errors as kPoisoned. Anything else is an error of its own that came later.
   if (content.error != ncclSuccess && (is_success(nccls) || nccls == kPoisoned)) {
@@ -81,8 +88,7 @@ ncclResult_t Group::start_messages(std::vector<Batch> batches, ncclResult_t nccl
     // Messages follow NCCL's part of the group. Who has a blocking communicator never asks how far
     // that is, so there they cannot wait for it.
     const auto first = std::stable_partition(
-        batches.begin(), batches.end(),
-        [](const Batch& batch) { return batch.communicator->standing.blocking.load(); });
+        batches.begin(), batches.end(), [](const Batch& batch) { return !is_nonblocking(batch); });
     later.assign(std::make_move_iterator(first), std::make_move_iterator(batches.end()));
     batches.erase(first, batches.end());
   }

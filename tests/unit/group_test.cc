@@ -170,6 +170,20 @@ TEST_F(GroupTest, SimulatedGroupStartsNothing) {
   EXPECT_TRUE(engines_.launches.empty());
 }
 
+TEST_F(GroupTest, WhatNcclDoesNotSimulateIsDone) {
+  const auto ours = add(1, "ours", 0);
+  group_.start();
+  send(2, 1);
+  EXPECT_EQ(group_.simulate_end(nullptr), ncclSuccess);
+  EXPECT_EQ(engines_.launches.size(), 1U);
+  ours->standing.blocking = false;
+  ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+  group_.start();
+  send(2, 1);
+  EXPECT_EQ(group_.simulate_end(&info), ncclSuccess);
+  EXPECT_EQ(engines_.launches.size(), 2U);
+}
+
 TEST_F(GroupTest, SimulationMissingFromTheLibraryLeavesTheGroupOpen) {
   library_.ncclGroupSimulateEnd = nullptr;
   add(1, "ours", 0);
