@@ -30,7 +30,7 @@ Creation Life::join(ncclComm_t* comm, std::span<const ncclUniqueId> ids, int ran
   runtime_.strangers.close();
   Creation creation;
   creation.target = comm;
-  creation.blocking = blocking(config, true);
+  creation.blocking = creation.may_wait = blocking(config, true);
   if (comm != nullptr && rank >= 0 && rank < ranks) {
     creation.joining = runtime_.manager.join(ids, ranks, rank);
   }
@@ -71,7 +71,8 @@ Creation Life::descend(ncclComm_t parent, ncclComm_t* child, const ncclConfig_t*
   creation.target = child;
   creation.parent = parent;
   const Known known = runtime_.manager.find(parent);
-  creation.blocking = blocking(config, known == nullptr || known->standing.blocking);
+  creation.may_wait = known == nullptr || known->standing.blocking;  // not the child's
+  creation.blocking = blocking(config, creation.may_wait);
   return creation;
 }
 
@@ -119,7 +120,8 @@ ncclResult_t Life::grow(ncclComm_t comm, int ranks, const ncclUniqueId* id, int 
     // NCCL is going to refuse it.
   } else if (comm != nullptr) {
     creation = descend(comm, grown, config);
-    creation.parent = nullptr;  // NCCL reports at the new one
+    creation.parent = nullptr;  // the call is the new one's
+    creation.may_wait = creation.blocking;
     if (rank == kRankOfParent) creation.joining = runtime_.manager.join_grow(comm, ranks);
   } else if (id != nullptr) {
     creation = join(grown, {id, 1}, ranks, rank, config);

@@ -42,7 +42,7 @@ ncclResult_t Outstanding::settle(Runtime& runtime, Creation creation, ncclResult
     abandon(std::move(creation.joining));
     return result;
   }
-  if (result == ncclSuccess && (creation.blocking || creation.joining->done())) {
+  if (result == ncclSuccess && (creation.may_wait || creation.joining->done())) {
     bind(runtime, creation);
     return result;
   }

@@ -28,6 +28,7 @@ struct Creation {
   ncclComm_t parent = nullptr;             ///< where NCCL reports progress, if not at the new one
   ncclComm_t handle = nullptr;             ///< copy of *target for what outlives the call
   bool blocking = true;                    ///< as the new communicator is configured
+  bool may_wait = true;                    ///< the call is a blocking one
 };
 
 class Outstanding {

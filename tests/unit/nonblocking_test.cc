@@ -82,8 +82,19 @@ TEST_F(NonBlockingTest, ChildrenInheritWhatTheyAreNotTold) {
   taken();
   joins("child", false);
   ncclConfig_t blocking = NCCL_CONFIG_INITIALIZER;
-  EXPECT_EQ(life_.split(handle(9), 0, 0, &comm_, &blocking), ncclSuccess);
-  EXPECT_THAT(taken(), ElementsAre("join split of 9", "create", "joined", "bind 2"));
+  EXPECT_EQ(life_.split(handle(9), 0, 0, &comm_, &blocking), ncclInProgress);
+  EXPECT_THAT(taken(), ElementsAre("join split of 9", "create")) << "the call is the parent's";
+}
+
+TEST_F(NonBlockingTest, ANonBlockingChildOfABlockingParent) {
+  add(9, "parent", 0);
+  joins("child", false);
+  EXPECT_EQ(life_.split(handle(9), 0, 0, &comm_, &config_), ncclSuccess);
+  EXPECT_THAT(taken(), ElementsAre("join split of 9", "create", "joined", "bind 1"));
+  EXPECT_FALSE(manager_.find(comm_)->standing.blocking);
+  joins("grown", false);
+  EXPECT_EQ(life_.grow(handle(9), 8, nullptr, -1, &comm_, &config_), ncclInProgress);
+  EXPECT_EQ(state_of(comm_), ncclInProgress);
 }
 
 TEST_F(NonBlockingTest, AChildMayBeAskedAsSoonAsItIsThere) {
