@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
@@ -211,6 +213,48 @@ void revoke(Job& job) {
   REQUIRE(ncclCommDestroy(comm));
 }
 
+/// NCCL's tuner interface, version 5, as far as it goes here.
+struct Tuner {
+  const char* name;
+  ncclResult_t (*init)(void** context, uint64_t hash, size_t ranks, size_t nodes, void (*logger)(),
+                       void* domains, void* constants);
+};
+
+/// What NCCL does near the end of a creation if NCCL_TUNER_PLUGIN names the file in LATE_PLUGIN:
+/// loads it and tells the hash of the communicator.
+void load_late(const Job& job, const ncclUniqueId& id) {
+  const char* const path = std::getenv("LATE_PLUGIN");
+  if (path == nullptr) return;
+  void* const handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) fail(dlerror());
+  auto* const tuner = static_cast<const Tuner*>(dlsym(handle, "ncclTunerPlugin_v5"));
+  REQUIRE(tuner != nullptr);
+  uint64_t hash = 0;
+  for (const char byte : id.internal) hash = hash * 31 + static_cast<unsigned char>(byte);
+  void* context = nullptr;
+  REQUIRE(
+      tuner->init(&context, hash, static_cast<size_t>(job.ranks), 2, nullptr, nullptr, nullptr));
+}
+
+/// The world exists before the plugin does, as where a tuner brings it in: it exchanges nothing
+/// itself, its children and theirs do.
+void late_world(Job& job) {
+  const ncclComm_t world = job.create(0);
+  load_late(job, job.ids[0]);
+  const cudaStream_t stream = job.stream();
+  ncclComm_t child = nullptr, grandchild = nullptr, second = nullptr;
+  REQUIRE(ncclCommSplit(world, 0, job.rank, &child, nullptr));
+  exchange_all(child, stream, kCount, 1);
+  REQUIRE(ncclCommSplit(child, 0, -job.rank, &grandchild, nullptr));
+  exchange_all(grandchild, stream, kCount, 2);
+  REQUIRE(ncclCommSplit(world, job.rank == 0 ? NCCL_SPLIT_NOCOLOR : 1, 0, &second, nullptr));
+  if (second != nullptr) {
+    exchange_all(second, stream, kCount, 3);
+    REQUIRE(ncclCommDestroy(second));
+  }
+  for (const ncclComm_t comm : {grandchild, child, world}) REQUIRE(ncclCommDestroy(comm));
+}
+
 void suspend(Job& job) {
   const ncclComm_t comm = job.create(0);
   const cudaStream_t stream = job.stream();
@@ -226,9 +270,15 @@ void suspend(Job& job) {
 }  // namespace
 
 const std::vector<Scenario> kFamily = {
-    {"scalable", scalable}, {"shrink", shrink},   {"shrink_abort", shrink_abort},
-    {"grow", grow},         {"rooted", rooted},   {"nonblocking", nonblocking},
-    {"revoke", revoke},     {"suspend", suspend},
+    {"scalable", scalable},
+    {"shrink", shrink},
+    {"shrink_abort", shrink_abort},
+    {"grow", grow},
+    {"rooted", rooted},
+    {"nonblocking", nonblocking},
+    {"late_world", late_world},
+    {"revoke", revoke},
+    {"suspend", suspend},
 };
 
 }  // namespace integration

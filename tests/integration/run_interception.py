@@ -23,6 +23,7 @@ def arguments():
     parser.add_argument("--program", required=True)
     parser.add_argument("--launcher", required=True)
     parser.add_argument("--preload", help="the plugin; none: plain NCCL")
+    parser.add_argument("--load-late", help="the plugin, which the program loads itself")
     parser.add_argument("--carrier", choices=("nccl", "railyard", "any"), default="any",
                         help="who must have carried all messages")
     parser.add_argument("--log", action="append", default=[], help="text that must be on stderr")
@@ -48,8 +49,12 @@ def main():
         command = [args.launcher, "--timeout", str(args.timeout), "--tag-output",
                    "--env", f"EMULATOR_NCCL_STATS={nccl}"] + args.launch
         if args.preload:
-            command += ["--preload", args.preload, "--env", f"RAILYARD_STATS={own}",
-                        "--env", "RAILYARD_TRANSPORT=tcp", "--env", "RAILYARD_BUFFER_MB=8"]
+            command += ["--preload", args.preload]
+        if args.load_late:
+            command += ["--env", f"LATE_PLUGIN={args.load_late}"]
+        if args.preload or args.load_late:
+            command += ["--env", f"RAILYARD_STATS={own}", "--env", "RAILYARD_TRANSPORT=tcp",
+                        "--env", "RAILYARD_BUFFER_MB=8"]
         command += ["--", args.program, args.scenario]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         print(done.stdout, done.stderr, sep="", end="")
