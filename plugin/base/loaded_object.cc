@@ -2,6 +2,7 @@
 #include "base/loaded_object.h"
 
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -159,6 +160,27 @@ void LoadedObject::for_each_import(const std::function<void(const Import&)>& vis
   if (symbols_ == nullptr || strings_ == nullptr) return;
   visit_relocations(relocations_, visit);
   visit_relocations(calls_, visit);
+}
+
+void LoadedObject::for_each_variable(
+    const std::function<void(uintptr_t* variable, uintptr_t value)>& visit) const {
+  constexpr uintptr_t kWord = sizeof(uintptr_t);
+  const auto page = static_cast<uintptr_t>(getpagesize());
+  std::vector<uintptr_t> copy(page / kWord);
+  for (const Range& range : writable_) {
+    uintptr_t next = 0;
+    for (uintptr_t at = (range.begin + kWord - 1) & ~(kWord - 1); at < range.end; at = next) {
+      next = std::min((at & ~(page - 1)) + page, range.end);
+      if (read_only_.contains(at)) continue;
+      // Through the kernel, which fails where reading would end the process.
+      const iovec into{copy.data(), next - at}, from{reinterpret_cast<void*>(at), next - at};
+      const ssize_t got = process_vm_readv(getpid(), &into, 1, &from, 1, 0);
+      for (ssize_t i = 0; i < got / static_cast<ssize_t>(kWord); ++i) {
+        const auto index = static_cast<size_t>(i);
+        visit(reinterpret_cast<uintptr_t*>(at) + index, copy[index]);
+      }
+    }
+  }
 }
 
 bool LoadedObject::write(const std::vector<Write>& writes) const {

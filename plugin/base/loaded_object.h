@@ -48,6 +48,10 @@ class LoadedObject {
   bool has_search_path() const { return has_search_path_; }
 
   void for_each_import(const std::function<void(const Import&)>& visit) const;
+  /// Its variables, words of memory that stays writable, and their values. What it has made
+  /// inaccessible since is left out.
+  void for_each_variable(
+      const std::function<void(uintptr_t* variable, uintptr_t value)>& visit) const;
   /// Overwrites slots of this object, also those the loader has made read-only since. False if it
   /// could not; nothing is changed then. REQUIRES: called within for_each_loaded_object().
   struct Write {

@@ -81,6 +81,28 @@ uintptr_t replacement(const LoadedObject& object, const Import& import,
   return function ? replacement(object, import, *function, reached) : now;
 }
 
+/// The wrapper for what NCCL exports at this address; null if it exports nothing there.
+const void* wrapper_of(const void* address) {
+  const NcclLibrary* const copy = NcclLibrary::defining(address);
+  if (copy == nullptr) return nullptr;
+  for (size_t i = 0; i < intercept::kFunctions; ++i) {
+    if (copy->exported[i] == address) {
+      return intercept::wrapper(static_cast<Function>(i), copy->index);
+    }
+  }
+  return nullptr;
+}
+
+/// Other threads may be using the variables: only what is surely an address of NCCL's is touched.
+void replace_variables(const LoadedObject& object) {
+  object.for_each_variable([](uintptr_t* variable, uintptr_t value) {
+    const void* const ours = wrapper_of(reinterpret_cast<const void*>(value));
+    if (ours == nullptr) return;
+    std::atomic_ref<uintptr_t>(*variable).compare_exchange_strong(
+        value, reinterpret_cast<uintptr_t>(ours));
+  });
+}
+
 void patch(const LoadedObject& object, const NcclLibrary* reached) {
   std::vector<LoadedObject::Write> writes;
   object.for_each_import([&](const Import& import) {
@@ -113,6 +135,8 @@ void refresh_imports() {
   const uint64_t generation = loaded_objects_generation();
   if (seen.load(std::memory_order_acquire) == generation) return;
   NcclLibrary::refresh();
+  // When it was preloaded, all look-ups have come by it.
+  const bool late = seen.load() == UINT64_MAX && !intercept::in_global_scope();
   const std::map<Key, const void*> found = new_objects();
   // Another thread may be loading some of these: they are listed, but the loader still has to write
   // their slots. It holds a lock meanwhile, which this waits for.
@@ -122,9 +146,11 @@ void refresh_imports() {
   for (const auto& [key, inside] : found) {
     reached.emplace(key, NcclLibrary::copies() == 0 ? nullptr : NcclLibrary::find_from(inside));
   }
-  for_each_loaded_object([&reached](const LoadedObject& object) {
+  for_each_loaded_object([&reached, late](const LoadedObject& object) {
     const auto entry = reached.find(key_of(object));
-    if (entry != reached.end() && !is_done(object)) patch(object, entry->second);
+    if (entry == reached.end() || is_done(object)) return true;
+    patch(object, entry->second);
+    if (late) replace_variables(object);
     return true;
   });
   seen.store(generation, std::memory_order_release);

@@ -24,6 +24,10 @@ def arguments():
     parser.add_argument("--launcher", required=True)
     parser.add_argument("--preload", help="the plugin; none: plain NCCL")
     parser.add_argument("--load-late", help="the plugin, which the program loads itself")
+    parser.add_argument("--railyard", action="store_true",
+                        help="set railyard up although it is not preloaded")
+    parser.add_argument("--argument", action="append", default=[],
+                        help="for the program, after the scenario")
     parser.add_argument("--carrier", choices=("nccl", "railyard", "any"), default="any",
                         help="who must have carried all messages")
     parser.add_argument("--log", action="append", default=[], help="text that must be on stderr")
@@ -52,10 +56,10 @@ def main():
             command += ["--preload", args.preload]
         if args.load_late:
             command += ["--env", f"LATE_PLUGIN={args.load_late}"]
-        if args.preload or args.load_late:
+        if args.preload or args.load_late or args.railyard:
             command += ["--env", f"RAILYARD_STATS={own}", "--env", "RAILYARD_TRANSPORT=tcp",
                         "--env", "RAILYARD_BUFFER_MB=8"]
-        command += ["--", args.program, args.scenario]
+        command += ["--", args.program, args.scenario] + args.argument
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         print(done.stdout, done.stderr, sep="", end="")
         if done.returncode != 0:

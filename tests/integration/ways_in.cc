@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One rank of a program that exchanges messages through NCCL, to show by which ways railyard comes
+// between the two. How the program finds NCCL is fixed when it is compiled: by linking it, or, with
+// RY_LOOKUP, by dlopen() and dlsym().
+//
+//   ways_in first              one communicator, the first use of NCCL
+//   ways_in later              one that is made after another, which carries nothing
+//   ways_in copies PATH...     as first, with several copies of NCCL that the program loads itself
+//   ways_in plugin KIND PATH   as later; between the two the program loads the plugin, as an NCCL
+//                              would: KIND is env or tuner
+#include <dlfcn.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include "rendezvous.h"
+
+namespace {
+
+[[noreturn]] void fail(const std::string& what) {
+  std::fprintf(stderr, "ways_in: rank %s: %s\n", std::getenv("RANK"), what.c_str());
+  std::fflush(nullptr);
+  std::_Exit(1);
+}
+
+void check(bool good, const char* call) {
+  if (!good) fail(std::string("failed: ") + call);
+}
+#define CHECK(call) check((call) == 0, #call)
+
+/// NCCL's functions as this program knows them.
+struct Nccl {
+#define RY_USED(X)   \
+  X(ncclGetUniqueId) \
+  X(ncclCommInitRank) X(ncclCommDestroy) X(ncclGroupStart) X(ncclGroupEnd) X(ncclSend) X(ncclRecv)
+#define RY_MEMBER(name) decltype(&::name) name = nullptr;
+  RY_USED(RY_MEMBER)
+#undef RY_MEMBER
+
+  explicit Nccl([[maybe_unused]] const char* path = "libnccl.so.2") {
+#ifdef RY_LOOKUP
+    void* const library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) fail(dlerror());
+#define RY_FIND(name)                                                \
+  name = reinterpret_cast<decltype(&::name)>(dlsym(library, #name)); \
+  check(name != nullptr, "dlsym of " #name);
+    RY_USED(RY_FIND)
+#undef RY_FIND
+    // What no NCCL has must not be there either.
+    check(dlsym(library, "ncclCommNonsense") == nullptr && dlerror() != nullptr, "no such name");
+#endif
+  }
+};
+
+#ifdef RY_LOOKUP
+#define RY_CALL(name) nccl.name
+#else
+#define RY_CALL(name) ::name
+#endif
+
+int number(const char* variable) {
+  const char* const text = std::getenv(variable);
+  if (text == nullptr) fail(std::string(variable) + " is not set; start through the launcher");
+  return std::atoi(text);
+}
+
+struct Rank {
+  int rank = number("RANK"), ranks = number("WORLD_SIZE");
+};
+
+/// All ranks send to all and check what arrives.
+void exchange_all([[maybe_unused]] const Nccl& nccl, ncclComm_t comm, const Rank& self) {
+  constexpr size_t kElements = 5000;
+  const size_t all = kElements * static_cast<size_t>(self.ranks);
+  void *from = nullptr, *to = nullptr;
+  cudaStream_t stream = nullptr;
+  CHECK(cudaMalloc(&from, all * sizeof(int)));
+  CHECK(cudaMalloc(&to, all * sizeof(int)));
+  CHECK(cudaStreamCreate(&stream));
+  std::vector<int> contents(all);
+  for (size_t i = 0; i < all; ++i) contents[i] = self.rank * 1000000 + static_cast<int>(i);
+  CHECK(cudaMemcpy(from, contents.data(), all * sizeof(int), cudaMemcpyHostToDevice));
+  CHECK(RY_CALL(ncclGroupStart)());
+  for (int peer = 0; peer < self.ranks; ++peer) {
+    const auto offset = static_cast<size_t>(peer) * kElements;
+    CHECK(RY_CALL(ncclSend)(static_cast<int*>(from) + offset, kElements, ncclInt32, peer, comm,
+                            stream));
+    CHECK(RY_CALL(ncclRecv)(static_cast<int*>(to) + offset, kElements, ncclInt32, peer, comm,
+                            stream));
+  }
+  CHECK(RY_CALL(ncclGroupEnd)());
+  CHECK(cudaStreamSynchronize(stream));
+  CHECK(cudaMemcpy(contents.data(), to, all * sizeof(int), cudaMemcpyDeviceToHost));
+  for (size_t i = 0; i < all; ++i) {
+    const auto source = static_cast<int>(i / kElements);
+    const auto element = static_cast<size_t>(self.rank) * kElements + i % kElements;
+    check(contents[i] == source * 1000000 + static_cast<int>(element), "right bytes arrive");
+  }
+  CHECK(cudaStreamDestroy(stream));
+  CHECK(cudaFree(from));
+  CHECK(cudaFree(to));
+}
+
+ncclComm_t create([[maybe_unused]] const Nccl& nccl, const Rank& self) {
+  std::vector<ncclUniqueId> ids(1);
+  if (self.rank == 0) CHECK(RY_CALL(ncclGetUniqueId)(ids.data()));
+  property::share_between_processes(self.rank, self.ranks, ids);
+  ncclComm_t comm = nullptr;
+  CHECK(RY_CALL(ncclCommInitRank)(&comm, self.ranks, ids[0], self.rank));
+  return comm;
+}
+
+void exchange(const Nccl& nccl) {
+  const Rank self;
+  ncclComm_t comm = create(nccl, self);
+  exchange_all(nccl, comm, self);
+  CHECK(RY_CALL(ncclCommDestroy)(comm));
+}
+
+/// As NCCL loads its plugins: for itself alone, and late.
+void load_plugin(const std::string& kind, const char* path) {
+  void* const plugin = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (plugin == nullptr) fail(dlerror());
+  if (kind == "env") {
+    struct Table {
+      const char* name;
+      ncclResult_t (*init)(uint8_t, uint8_t, uint8_t, const char*);
+      ncclResult_t (*finalize)();
+      const char* (*get)(const char*);
+    };
+    const auto* const table = static_cast<const Table*>(dlsym(plugin, "ncclEnvPlugin_v1"));
+    check(table != nullptr, "an env plugin");
+    CHECK(table->init(2, 28, 9, ""));
+    check(std::string(table->get("RANK")) == std::getenv("RANK"), "variables are forwarded");
+    return;
+  }
+  struct Table {
+    const char* name;
+    ncclResult_t (*init)(void**, uint64_t, size_t, size_t, void (*)(), int*, double*);
+    void (*rest[2])();
+  };
+  const auto* const table = static_cast<const Table*>(dlsym(plugin, "ncclTunerPlugin_v5"));
+  check(table != nullptr, "a tuner");
+  void* context = nullptr;
+  CHECK(table->init(&context, 4711, static_cast<size_t>(number("WORLD_SIZE")), 2, nullptr, nullptr,
+                    nullptr));
+}
+
+void run(int argc, char** argv) {
+  const std::string how = argv[1];
+  if (how == "copies") {
+    std::vector<Nccl> copies;
+    for (int i = 2; i < argc; ++i) copies.emplace_back(argv[i]);
+    for (const Nccl& copy : copies) exchange(copy);
+    return;
+  }
+  static const Nccl nccl;  // as frameworks keep it
+  const Rank self;
+  if (how == "first") return exchange(nccl);
+  ncclComm_t before = create(nccl, self);
+  if (how == "plugin" && argc == 4) load_plugin(argv[2], argv[3]);
+  exchange(nccl);
+  CHECK(RY_CALL(ncclCommDestroy)(before));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    std::fprintf(stderr, "usage: ways_in first|later|copies PATH...|plugin KIND PATH\n");
+    return 2;
+  }
+  CHECK(cudaSetDevice(number("LOCAL_RANK")));
+  run(argc, argv);
+  return 0;
+}
