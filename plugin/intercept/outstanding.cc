@@ -15,6 +15,7 @@ ncclComm_t watched(const Creation& creation) {
 
 /// Programs may also ask the new handle, once NCCL has put it where they look for it.
 bool concerns(const Creation& creation, ncclComm_t handle) {
+  if (handle == nullptr) return false;
   if (watched(creation) == handle || creation.handle == handle) return true;
   // NCCL keeps the place in mind only if it has not filled it yet, and so may we.
   if (creation.handle != nullptr) return false;

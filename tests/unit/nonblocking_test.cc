@@ -110,6 +110,23 @@ TEST_F(NonBlockingTest, AChildMayBeAskedAsSoonAsItIsThere) {
   EXPECT_EQ(send(comm_), ncclSuccess);
 }
 
+TEST_F(NonBlockingTest, NoHandleIsNotOneThatIsBeingMade) {
+  add_nonblocking(9, "parent");
+  const auto joining = joins("child", false);
+  library_.ncclCommSplit = [](ncclComm_t, int, int, ncclComm_t* child, ncclConfig_t*) {
+    return *child = nullptr, ncclInProgress;
+  };
+  EXPECT_EQ(life_.split(handle(9), 0, 0, &comm_, nullptr), ncclInProgress);
+  EXPECT_EQ(life_.destroy(nullptr), ncclSuccess);
+  EXPECT_EQ(life_.abort(nullptr), ncclSuccess);
+  EXPECT_EQ(state_of(handle(9)), ncclInProgress) << "the creation is still awaited";
+  comm_ = handle(5);
+  joining->finished = true;
+  taken();
+  EXPECT_EQ(state_of(handle(9)), ncclSuccess);
+  EXPECT_THAT(taken(), ElementsAre("joined", "bind 5"));
+}
+
 TEST_F(NonBlockingTest, FinalizeSaysFarewellInTheBackground) {
   const auto ours = add_nonblocking(1, "ours");
   ours->may_leave = false;
