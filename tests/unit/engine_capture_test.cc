@@ -251,6 +251,86 @@ TEST(EngineCaptureTest, SeveralExchangesAndStreamsInOneGraph) {
   cuEventDestroy(fork);
 }
 
+TEST(EngineCaptureTest, OutsideWorkFollowsTheExchangeBeforeItInItsGraph) {
+  Cluster cluster({0, 1}, 1 << 20);
+  const Stream side(cluster, 0);
+  Bytes sent(100'000), received(100'000);
+  Exchange in, out;
+  in.recvs.push_back({1, received.data(), received.size()});
+  out.sends.push_back({0, sent.data(), sent.size()});
+  struct Look {
+    const Bytes &sent, &received;
+    int right = 0;
+  } look{sent, received};
+  const auto see = [](void* object) {
+    auto& l = *static_cast<Look*>(object);
+    if (l.sent == l.received) ++l.right;
+  };
+  CUevent fork = nullptr;
+  {
+    const device::ContextScope scope(cluster.driver(), cluster.context(0));
+    ASSERT_EQ(cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+  }
+  std::optional<Graph> graph;
+  graph.emplace(cluster, 0, cluster.stream(0), [&] {
+    const std::vector<CUstream> own = {cluster.stream(0)};
+    ASSERT_OK(cluster.engine(0).begin_outside(own));  // nothing to follow
+    ASSERT_OK(cluster.engine(0).end_outside(own));
+    ASSERT_EQ(cuEventRecord(fork, cluster.stream(0)), CUDA_SUCCESS);
+    ASSERT_EQ(cuStreamWaitEvent(side, fork, 0), CUDA_SUCCESS);
+    ASSERT_OK(cluster.launch(0, in, {side}));
+    ASSERT_OK(cluster.engine(0).begin_outside(own));  // also joins the side stream
+    ASSERT_EQ(cuLaunchHostFunc(cluster.stream(0), see, &look), CUDA_SUCCESS);
+    ASSERT_OK(cluster.engine(0).end_outside(own));
+  });
+  for (int round = 1; round <= 5; ++round) {
+    sent = pattern(1, 0, static_cast<size_t>(round), sent.size());
+    out.sends[0].buffer = sent.data();
+    graph->launch(cluster.stream(0));
+    ASSERT_OK(cluster.launch(1, out));
+    cluster.synchronize(0);
+    cluster.synchronize(1);
+    EXPECT_EQ(look.right, round);
+  }
+  graph.reset();
+  cluster.farewell();
+  const device::ContextScope scope(cluster.driver(), cluster.context(0));
+  cuEventDestroy(fork);
+}
+
+TEST(EngineCaptureTest, OutsideWorkKeepsItsPlaceAmongExchanges) {
+  Cluster cluster({0, 1}, 1 << 20);
+  const Stream other(cluster, 0);
+  Bytes sent = pattern(1, 0, 1, 100'000), received(100'000), copy(100'000), back(100'000);
+  Exchange in, out, onward, home;
+  in.recvs.push_back({1, received.data(), received.size()});
+  out.sends.push_back({0, sent.data(), sent.size()});
+  onward.sends.push_back({1, copy.data(), copy.size()});
+  home.recvs.push_back({0, back.data(), back.size()});
+  struct Copy {
+    Bytes &from, &to;
+  } work{received, copy};
+  const auto run = [](void* object) {
+    auto& c = *static_cast<Copy*>(object);
+    std::copy(c.from.begin(), c.from.end(), c.to.begin());
+  };
+  const std::vector<CUstream> outside = {other};
+  ASSERT_OK(cluster.launch(0, in));
+  ASSERT_OK(cluster.engine(0).begin_outside(outside));
+  {
+    const device::ContextScope scope(cluster.driver(), cluster.context(0));
+    ASSERT_EQ(cuLaunchHostFunc(other, run, &work), CUDA_SUCCESS);
+  }
+  ASSERT_OK(cluster.engine(0).end_outside(outside));
+  ASSERT_OK(cluster.launch(0, onward));
+  ASSERT_OK(cluster.launch(1, out));  // only now can any of it begin
+  ASSERT_OK(cluster.launch(1, home));
+  cluster.synchronize(0);
+  cluster.synchronize(1);
+  EXPECT_EQ(back, sent);
+  cluster.farewell();
+}
+
 TEST(EngineCaptureTest, DescriptorsLiveAsLongAsTheirGraph) {
   Cluster cluster({0, 1}, 1 << 20);
   Bytes data = pattern(0, 0, 0, 100), other(100);
