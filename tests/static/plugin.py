@@ -12,6 +12,11 @@
   plugin.py errors PLUGIN PROGRAM NAME=DIR...
                                       NCCL's own errors come through unchanged; DIR holds a
                                       libnccl.so.2, a missing one is skipped
+  plugin.py linked_statically PLUGIN PROGRAM visible|hidden
+                                      a program with NCCL inside works on, with a warning
+  plugin.py surface PLUGIN PROGRAM NAME=DIR...
+                                      every function is found as without the plugin, and unique ids
+                                      get their mark, whatever the way in
 """
 
 import os
@@ -117,6 +122,63 @@ def errors(plugin, program, *libraries):
         sys.exit(SKIPPED)
 
 
+def surface(plugin, program, *libraries):
+    compared = 0
+    for name, folder in (item.split("=", 1) for item in libraries):
+        library = os.path.join(folder, "libnccl.so.2")
+        if not os.path.exists(library):
+            print(f"no {name} NCCL in {folder}")
+            continue
+        compared += 1
+        search = os.pathsep.join((folder, os.path.dirname(os.path.abspath(plugin))))
+        plain = run([program, library], LD_LIBRARY_PATH=search)
+        print(f"{name}:\n{plain.stdout}{plain.stderr}")
+        expect(plain.returncode == 0, "failed without railyard")
+        # Where the library has no pnccl names, nothing can be said about the id before the mark.
+        expect("pncclGetUniqueId returns 0, the id's end is marked" not in plain.stdout and
+               "\nncclGetUniqueId returns 0, the id's end is zero" in plain.stdout,
+               "NCCL uses the end of its unique ids: there is no room for a mark")
+        version = int(re.search(r"version (\d+)", plain.stdout).group(1))
+        rows = re.findall(r"function (\w+) since (\d+) (\w+)", plain.stdout)
+        table = {row[0] for row in rows}
+        defined = {line.split()[-1]
+                   for line in output("nm", "-D", "--defined-only", library).splitlines()}
+        public = {symbol for symbol in defined
+                  if symbol.startswith("nccl") and symbol != "ncclResetDebugInitInternal"}
+        expect(public <= table, f"functions that the table lacks: {sorted(public - table)}")
+        if name == "installed":
+            wrong = [row for row in rows if (int(row[1]) <= version) != (row[2] == "present")]
+            expect(not wrong, f"not as the table says for version {version}: {wrong}")
+
+        marked = plain.stdout.replace("\nncclGetUniqueId returns 0, the id's end is zero",
+                                      "\nncclGetUniqueId returns 0, the id's end is marked")
+        ways = {"preloaded": (plugin, {})}
+        # The plugin comes with the first unique id, which here is that of the pnccl name.
+        if version >= 22807 and name == "installed":
+            ways["as env plugin"] = (None, {"NCCL_ENV_PLUGIN": "railyard"})
+            ways["as both"] = (plugin, {"NCCL_ENV_PLUGIN": "railyard"})
+        for way, (preload, variables) in ways.items():
+            done = run([program, library], preload, LD_LIBRARY_PATH=search, **variables)
+            expect(done.stdout == marked and done.returncode == 0,
+                   f"{name}, {way}: {done.stdout}{done.stderr}")
+    if compared == 0:
+        sys.exit(SKIPPED)
+
+
+def linked_statically(plugin, program, visibility):
+    env_plugin = os.path.join(os.path.dirname(os.path.abspath(plugin)), "libnccl-env-railyard.so")
+    # A program that hides its NCCL cannot be told from one without, until that loads the plugin.
+    for command, preload, warned in (
+            ([program], None, False), ([program], plugin, visibility == "visible"),
+            ([program, env_plugin], None, True), ([program, env_plugin], plugin, True)):
+        done = run(command, preload)
+        expect((done.returncode, done.stdout) == (0, "22809 6 3\n"), f"{command}: {done}")
+        warnings = [line for line in done.stderr.splitlines() if "linked statically" in line]
+        expect(len(warnings) == (1 if warned else 0) and len(done.stderr.splitlines()) ==
+               len(warnings), f"{command}, preloaded {preload}: {done.stderr}")
+
+
 if __name__ == "__main__":
-    {f.__name__: f for f in (exports, dependencies, inert, absent, local, errors)}[sys.argv[1]](
+    {f.__name__: f for f in (exports, dependencies, inert, absent, local, errors, surface,
+                             linked_statically)}[sys.argv[1]](
         *sys.argv[2:])
