@@ -27,13 +27,15 @@ ncclResult_t Life::get_unique_id(ncclUniqueId* id) {
 
 Creation Life::join(ncclComm_t* comm, std::span<const ncclUniqueId> ids, int ranks, int rank,
                     const ncclConfig_t* config) {
-  runtime_.strangers.close();
   Creation creation;
   creation.target = comm;
   creation.blocking = creation.may_wait = blocking(config, true);
   if (comm != nullptr && rank >= 0 && rank < ranks) {
     creation.joining = runtime_.manager.join(ids, ranks, rank);
   }
+  // Ids without a mark were made before railyard came, so other ranks may not have seen this
+  // creation: there it is a stranger, and must be one here too.
+  if (creation.joining != nullptr) runtime_.strangers.close();
   return creation;
 }
 
