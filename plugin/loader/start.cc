@@ -23,15 +23,20 @@ bool is_first() {
   return first;
 }
 
+bool acts() {
+  static const bool first = is_first();
+  return first;
+}
+
 }  // namespace
 
 void start() {
-  static const bool first = is_first();
-  if (first) refresh_imports();
+  if (acts()) refresh_imports();
 }
 
 void start_from(const void* nccl) {
-  start();
+  if (!acts()) return;
+  refresh_imports();
   for (size_t i = 0; i < intercept::NcclLibrary::copies(); ++i) {
     if (intercept::NcclLibrary::copy(i).shares_object_with(nccl)) return;
   }

@@ -14,6 +14,8 @@
                                       libnccl.so.2, a missing one is skipped
   plugin.py linked_statically PLUGIN PROGRAM visible|hidden
                                       a program with NCCL inside works on, with a warning
+  plugin.py race PLUGIN PROGRAM NCCL CALLER...
+                                      libraries loaded by many threads at once are all served
   plugin.py surface PLUGIN PROGRAM NAME=DIR...
                                       every function is found as without the plugin, and unique ids
                                       get their mark, whatever the way in
@@ -178,7 +180,13 @@ def linked_statically(plugin, program, visibility):
                len(warnings), f"{command}, preloaded {preload}: {done.stderr}")
 
 
+def race(plugin, program, library, *callers):
+    done = run([program, library] + [os.path.abspath(caller) for caller in callers], plugin,
+               LD_LIBRARY_PATH=os.path.dirname(library))
+    expect((done.returncode, done.stdout, done.stderr) == (0, "0 failures\n", ""), str(done))
+
+
 if __name__ == "__main__":
     {f.__name__: f for f in (exports, dependencies, inert, absent, local, errors, surface,
-                             linked_statically)}[sys.argv[1]](
+                             linked_statically, race)}[sys.argv[1]](
         *sys.argv[2:])
