@@ -9,12 +9,15 @@
 //   ways_in copies PATH...     as first, with several copies of NCCL that the program loads itself
 //   ways_in plugin KIND PATH   as later; between the two the program loads the plugin, as an NCCL
 //                              would: KIND is env or tuner
+//   ways_in split ENV TUNER    loads both plugins during the creation of a communicator, and uses
+//                              another one that is split from it
 #include <dlfcn.h>
 
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -38,9 +41,10 @@ void check(bool good, const char* call) {
 
 /// NCCL's functions as this program knows them.
 struct Nccl {
-#define RY_USED(X)   \
-  X(ncclGetUniqueId) \
-  X(ncclCommInitRank) X(ncclCommDestroy) X(ncclGroupStart) X(ncclGroupEnd) X(ncclSend) X(ncclRecv)
+#define RY_USED(X)    \
+  X(ncclGetUniqueId)  \
+  X(ncclCommInitRank) \
+  X(ncclCommSplit) X(ncclCommDestroy) X(ncclGroupStart) X(ncclGroupEnd) X(ncclSend) X(ncclRecv)
 #define RY_MEMBER(name) decltype(&::name) name = nullptr;
   RY_USED(RY_MEMBER)
 #undef RY_MEMBER
@@ -63,7 +67,16 @@ struct Nccl {
 #ifdef RY_LOOKUP
 #define RY_CALL(name) nccl.name
 #else
-#define RY_CALL(name) ::name
+#define RY_CALL(name) linked_##name
+// By every kind of reference there is.
+#define linked_ncclGetUniqueId ::ncclGetUniqueId
+#define linked_ncclCommInitRank ::ncclCommInitRank
+#define linked_ncclCommSplit ::ncclCommSplit
+#define linked_ncclCommDestroy ::ncclCommDestroy
+#define linked_ncclGroupStart ::ncclGroupStart
+#define linked_ncclGroupEnd ::ncclGroupEnd
+#define linked_ncclSend ::ncclSend
+decltype(&::ncclRecv) volatile const linked_ncclRecv = &::ncclRecv;
 #endif
 
 int number(const char* variable) {
@@ -109,9 +122,15 @@ void exchange_all([[maybe_unused]] const Nccl& nccl, ncclComm_t comm, const Rank
   CHECK(cudaFree(to));
 }
 
-ncclComm_t create([[maybe_unused]] const Nccl& nccl, const Rank& self) {
+/// `between` runs at rank 0 when it has the unique id.
+ncclComm_t create(
+    [[maybe_unused]] const Nccl& nccl, const Rank& self,
+    const std::function<void()>& between = [] {}) {
   std::vector<ncclUniqueId> ids(1);
-  if (self.rank == 0) CHECK(RY_CALL(ncclGetUniqueId)(ids.data()));
+  if (self.rank == 0) {
+    CHECK(RY_CALL(ncclGetUniqueId)(ids.data()));
+    between();
+  }
   property::share_between_processes(self.rank, self.ranks, ids);
   ncclComm_t comm = nullptr;
   CHECK(RY_CALL(ncclCommInitRank)(&comm, self.ranks, ids[0], self.rank));
@@ -154,6 +173,19 @@ void load_plugin(const std::string& kind, const char* path) {
                     nullptr));
 }
 
+/// NCCL loads the environment plugin in the first call that reads settings: at rank 0 that is the
+/// one for the unique id, so it sees the creation that others do not. Then comes the tuner.
+void split(const Nccl& nccl, const Rank& self, const char* env, const char* tuner) {
+  ncclComm_t world = create(nccl, self, [env] { load_plugin("env", env); });
+  if (self.rank != 0) load_plugin("env", env);
+  load_plugin("tuner", tuner);
+  ncclComm_t child = nullptr;
+  CHECK(RY_CALL(ncclCommSplit)(world, 0, self.rank, &child, nullptr));
+  exchange_all(nccl, child, self);
+  CHECK(RY_CALL(ncclCommDestroy)(child));
+  CHECK(RY_CALL(ncclCommDestroy)(world));
+}
+
 void run(int argc, char** argv) {
   const std::string how = argv[1];
   if (how == "copies") {
@@ -165,6 +197,7 @@ void run(int argc, char** argv) {
   static const Nccl nccl;  // as frameworks keep it
   const Rank self;
   if (how == "first") return exchange(nccl);
+  if (how == "split" && argc == 4) return split(nccl, self, argv[2], argv[3]);
   ncclComm_t before = create(nccl, self);
   if (how == "plugin" && argc == 4) load_plugin(argv[2], argv[3]);
   exchange(nccl);
@@ -175,7 +208,8 @@ void run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    std::fprintf(stderr, "usage: ways_in first|later|copies PATH...|plugin KIND PATH\n");
+    std::fprintf(stderr,
+                 "usage: ways_in first|later|copies PATH...|plugin KIND PATH|split ENV TUNER\n");
     return 2;
   }
   CHECK(cudaSetDevice(number("LOCAL_RANK")));
