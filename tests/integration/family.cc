@@ -224,7 +224,7 @@ struct Tuner {
 /// loads it and tells the hash of the communicator.
 void load_late(const Job& job, const ncclUniqueId& id) {
   const char* const path = std::getenv("LATE_PLUGIN");
-  if (path == nullptr) return;
+  if (path == nullptr || *path == '\0') return;
   void* const handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) fail(dlerror());
   auto* const tuner = static_cast<const Tuner*>(dlsym(handle, "ncclTunerPlugin_v5"));
