@@ -54,6 +54,11 @@ class JoinedCommunicator final : public Communicator {
   void stop() override;
 
   const Identity& identity() const { return identity_; }
+  /// Its ranks did not come together at the rendezvous, so they are not going to wait for each
+  /// other there again.
+  void give_up() { given_up_ = true; }
+  bool given_up() const { return given_up_; }
+
   /// Where the next split or growth meets. Every rank calls this once for each, in the same order.
   MeetingPoint next_child() { return identity_.point.child(splits_++); }
   /// What next_child() is going to return.
@@ -70,6 +75,7 @@ class JoinedCommunicator final : public Communicator {
 
   const Identity identity_;
   std::atomic<uint64_t> splits_{0};
+  std::atomic<bool> given_up_{false};
   std::map<std::vector<int>, uint64_t> shrinks_;  ///< how often, by who was excluded; under mutex_
   exchange::Gpu* gpu_ = nullptr;
   std::mutex mutex_;  ///< guards phase_ and the end of engine_

@@ -67,6 +67,7 @@ class Attendance {
   Identity identity(const Members& members, int nodes) const;
 
   std::optional<std::vector<Part>> introduce(int color, int key);
+  std::optional<std::vector<Part>> meet(int color, int key);
   static Members members_of(const std::vector<Part>& parts, int color, const MeetingPoint& point,
                             int seat);
   std::shared_ptr<JoinedCommunicator> decide_and_set_up(const Members& members);
@@ -241,9 +242,15 @@ Judgement judge(const Members& members, CommsMode mode) {
   return {topology.take(), std::move(decision)};
 }
 
+std::optional<std::vector<Attendance::Part>> Attendance::meet(int color, int key) {
+  std::optional<std::vector<Part>> parts;
+  if (sit_down()) parts = introduce(color, key);
+  if (!parts && request_.nobody_met) request_.nobody_met();
+  return parts;
+}
+
 std::shared_ptr<JoinedCommunicator> Attendance::join() {
-  if (!sit_down()) return nullptr;
-  const auto parts = introduce(0, 0);
+  const auto parts = meet(0, 0);
   if (!parts) return nullptr;
   return decide_and_set_up(members_of(*parts, 0, point_, request_.rank));
 }
@@ -255,8 +262,7 @@ std::shared_ptr<JoinedCommunicator> Attendance::decide_and_set_up(const Members&
 }
 
 std::shared_ptr<JoinedCommunicator> Attendance::join_split(int color, int key) {
-  if (!sit_down()) return nullptr;
-  const auto parts = introduce(color, key);
+  const auto parts = meet(color, key);
   if (!parts) return nullptr;
   const CommsMode mode = request_.process.config().comms;
   const auto child = [&](int which) {

@@ -13,6 +13,7 @@
 // Everything here may block for as long as RAILYARD_JOIN_S allows, and runs in a thread of its own.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -29,6 +30,7 @@ struct JoinRequest {
   int rank = 0, ranks = 0;  ///< at the meeting
   /// Where `point` is if it has no address yet; rank 0 opens the meeting there.
   std::optional<HostPort> rendezvous;
+  std::function<void()> nobody_met = {};  ///< called if the ranks do not come together at all
 };
 
 /// Null: nothing is known of the communicator, it stays with NCCL.

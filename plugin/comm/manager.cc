@@ -86,9 +86,10 @@ class RealManager final : public Manager {
   static std::shared_ptr<Joining> start(ThreadedJoining::Body body);
   /// Where to write the mark; empty, with a log line, if it must not be written.
   std::span<std::byte> room_for_mark(ncclUniqueId* id) const;
+  /// A communicator whose ranks can meet for its children.
   std::shared_ptr<JoinedCommunicator> look_up(ncclComm_t handle);
   /// To the meeting for a child of `parent`.
-  JoinRequest invite(const JoinedCommunicator& parent, MeetingPoint point);
+  JoinRequest invite(const std::shared_ptr<JoinedCommunicator>& parent, MeetingPoint point);
 
   Process process_;
   std::atomic<bool> any_bound_{false};  ///< false: find() has nothing to look for
@@ -216,19 +217,22 @@ std::shared_ptr<Joining> RealManager::join(std::span<const ncclUniqueId> ids, in
 std::shared_ptr<JoinedCommunicator> RealManager::look_up(ncclComm_t handle) {
   const std::shared_lock lock(mutex_);
   const auto found = communicators_.find(handle);
-  return found == communicators_.end() ? nullptr : found->second;
+  return found == communicators_.end() || found->second->given_up() ? nullptr : found->second;
 }
 
-JoinRequest RealManager::invite(const JoinedCommunicator& parent, MeetingPoint point) {
-  const Identity& identity = parent.identity();
-  return {process_,      identity.context, std::move(point),
-          identity.rank, identity.ranks,   identity.rendezvous};
+JoinRequest RealManager::invite(const std::shared_ptr<JoinedCommunicator>& parent,
+                                MeetingPoint point) {
+  const Identity& identity = parent->identity();
+  JoinRequest request{process_,      identity.context, std::move(point),
+                      identity.rank, identity.ranks,   identity.rendezvous};
+  if (request.rendezvous) request.nobody_met = [parent] { parent->give_up(); };
+  return request;
 }
 
 std::shared_ptr<Joining> RealManager::join_split(ncclComm_t parent, int color, int key) {
   const auto joined = look_up(parent);
   if (joined == nullptr) return nullptr;
-  return start([request = invite(*joined, joined->next_child()), color, key] {
+  return start([request = invite(joined, joined->next_child()), color, key] {
     return comm::join_split(request, color, key);
   });
 }
@@ -246,7 +250,7 @@ std::shared_ptr<Joining> RealManager::join_shrink(ncclComm_t parent,
                      (mine == list.end() || *mine != identity.rank);
   const int ranks = identity.ranks - static_cast<int>(list.size());
   if (!sound || ranks < 2) return nullptr;
-  JoinRequest request = invite(*joined, joined->next_shrunk(list));
+  JoinRequest request = invite(joined, joined->next_shrunk(list));
   request.rank -= static_cast<int>(mine - list.begin());
   request.ranks = ranks;
   return start([request = std::move(request)] { return comm::join(request); });
@@ -255,7 +259,7 @@ std::shared_ptr<Joining> RealManager::join_shrink(ncclComm_t parent,
 std::shared_ptr<Joining> RealManager::join_grow(ncclComm_t parent, int ranks) {
   const auto joined = look_up(parent);
   if (joined == nullptr || ranks <= joined->ranks()) return nullptr;
-  JoinRequest request = invite(*joined, joined->next_child());
+  JoinRequest request = invite(joined, joined->next_child());
   request.ranks = ranks;
   return start([request = std::move(request)] { return comm::join(request); });
 }

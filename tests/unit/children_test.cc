@@ -179,6 +179,9 @@ TEST_F(Strangers, OthersAreTurnedAwayAtTheRendezvous) {
   EXPECT_EQ(taken_over(children), 0);
   EXPECT_THAT(log, HasSubstr("rank 3 did not come in time"));
   EXPECT_THAT(log, HasSubstr("rank 3 of 4: the communicator stays with NCCL"));
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(at(rank).join_split(handle_of(rank), 0, 0), nullptr) << "waiting once is enough";
+  }
 }
 
 TEST_F(Strangers, RanksOfASecondOneWaitForTheirRankZero) {
