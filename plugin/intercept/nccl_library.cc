@@ -24,6 +24,10 @@ bool is_own(const LoadedObject& object) {
   return object.contains(reinterpret_cast<const void*>(&is_own));
 }
 
+bool is_named_nccl(const LoadedObject& object) {
+  return std::strncmp(object.file_name(), "libnccl", 7) == 0;
+}
+
 template <typename Function>
 void resolve(const LoadedObject& object, const char* name, Function& function) {
   const void* symbol = object.find((std::string("p") + name).c_str());
@@ -42,7 +46,7 @@ const NcclLibrary* describe(const LoadedObject& object, size_t index) {
   library->whole_begin = object.begin();
   library->whole_end = object.end();
   // Callers in a library with NCCL inside are not NCCL.
-  if (std::strncmp(object.file_name(), "libnccl", 7) == 0) {
+  if (is_named_nccl(object)) {
     library->begin = object.begin();
     library->end = object.end();
   }
@@ -93,8 +97,13 @@ const NcclLibrary* first_copy() {
 void NcclLibrary::refresh() {
   std::vector<std::string> added;
   bool too_many = false;
+  // What was preloaded before railyard and defines NCCL's names is a layer in front of it, which
+  // gets to railyard as programs do.
+  bool in_front = in_global_scope();
   for_each_loaded_object([&](const LoadedObject& object) {
-    if (object.find(kProbe) == nullptr || is_own(object) || known(object)) return true;
+    if (is_own(object)) in_front = false;
+    const bool layer = in_front && !object.path().empty() && !is_named_nccl(object);
+    if (layer || object.find(kProbe) == nullptr || is_own(object) || known(object)) return true;
     const size_t number = copies();
     too_many = number == kMostCopies;
     if (too_many) return false;
