@@ -34,16 +34,17 @@ bool independent_of_caller(const char* file, const void* caller) {
   return known && (is_path || !searches);
 }
 
-/// Looks in the program's scope, then in that of the caller's object, as RTLD_DEFAULT does; null if
-/// nobody but railyard defines the name there.
+/// Looks in the program's scope, as a handle of the program does; null if nobody but railyard
+/// defines the name there.
+const void* find_in_program(const char* name) {
+  static void* const program = dlopen(nullptr, RTLD_LAZY);
+  const void* const found = dlsym(program, name);
+  return is_own_code(found) ? dlsym(RTLD_NEXT, name) : found;
+}
+
+/// The same, then in the scope of the caller's object, as RTLD_DEFAULT does.
 const void* find_by_default(const char* name, const void* caller) {
-  const void* found = nullptr;
-  if (intercept::in_global_scope()) {
-    found = dlsym(RTLD_NEXT, name);
-  } else {
-    static void* const program = dlopen(nullptr, RTLD_LAZY);
-    found = dlsym(program, name);
-  }
+  const void* found = find_in_program(name);
   if (found != nullptr) return found;
   std::string path;
   for_each_loaded_object([&](const LoadedObject& object) {
@@ -70,13 +71,12 @@ Answer answer_for(Function function, void* handle, const char* name, const void*
     // Only where railyard comes after the caller can it stand in for what comes after railyard.
     if (!intercept::in_global_scope()) return {};
     found = dlsym(RTLD_NEXT, name);
+    if (found == nullptr) return nowhere(name);
   } else {
-    if (handle != RTLD_DEFAULT) found = dlsym(handle, name);
-    // A handle of the program finds railyard's own names.
-    if (handle == RTLD_DEFAULT || is_own_code(found)) {
-      found = find_by_default(name, caller);
-      if (found == nullptr) return nowhere(name);
-    }
+    found = handle == RTLD_DEFAULT ? find_by_default(name, caller) : dlsym(handle, name);
+    const bool of_program = is_own_code(found);
+    if (of_program) found = find_in_program(name);
+    if (found == nullptr && (of_program || handle == RTLD_DEFAULT)) return nowhere(name);
   }
   const NcclLibrary* const copy = NcclLibrary::defining(found);
   if (copy == nullptr || copy->shares_object_with(caller)) return {};

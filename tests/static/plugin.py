@@ -10,7 +10,7 @@
   plugin.py local PLUGIN PROBE CALLER DIR
                                       an NCCL loaded RTLD_LOCAL is found, and not more than it has
   plugin.py errors PLUGIN PROGRAM NAME=DIR...
-                                      NCCL's own errors come through unchanged; DIR holds a
+                                      NCCL's own answers come through unchanged; DIR holds a
                                       libnccl.so.2, a missing one is skipped
   plugin.py linked_statically PLUGIN PROGRAM visible|hidden
                                       a program with NCCL inside works on, with a warning
