@@ -15,6 +15,7 @@
 #include <thread>
 #include <utility>
 
+#include "environment.h"
 #include "result.h"
 
 namespace railyard::emulator {
@@ -124,7 +125,7 @@ uint64_t hash(const std::string& text) {
 }
 
 const char* fixed_address() {
-  const char* address = ::getenv("NCCL_COMM_ID");
+  const char* address = variable("NCCL_COMM_ID");
   return address != nullptr && *address != '\0' ? address : nullptr;
 }
 
@@ -199,7 +200,7 @@ uint64_t host_hash(int device) {
       if (i == device) return hash(entry);
     }
   }
-  if (const char* name = ::getenv("NCCL_HOSTID"); name != nullptr && *name != '\0') {
+  if (const char* name = variable("NCCL_HOSTID"); name != nullptr && *name != '\0') {
     return hash(name);
   }
   char name[256] = "";

@@ -16,13 +16,14 @@
 
 #include "base/unique_fd.h"
 #include "net.h"
+#include "version.h"
 
 namespace railyard::emulator {
 
 /// What ranks tell each other. Sent as it lies in memory: all ranks are of one machine and must be
 /// of one version.
 struct Record {
-  int32_t version = NCCL_VERSION_CODE;
+  int32_t version = nccl_version();
   int32_t rank = 0;
   int32_t ranks = 0;
   int32_t device = 0;

@@ -25,22 +25,39 @@ struct Communicator::Work {
 
 namespace {
 
-/// Captured work lives as long as any graph may, which we cannot know: for good.
-template <typename T>
-void keep_for_good(T* object) {
-  static auto& mutex = *new std::mutex;
-  static auto& kept = *new std::vector<T*>;
-  std::lock_guard lock(mutex);
-  kept.push_back(object);
+/// Null: the stream is not captured.
+ncclResult_t capturing_graph(CUstream stream, CUgraph* graph) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  *graph = nullptr;
+  ncclResult_t result =
+      check(::cuStreamGetCaptureInfo(stream, &status, nullptr, graph, nullptr, nullptr, nullptr),
+            "cuStreamGetCaptureInfo");
+  if (status != CU_STREAM_CAPTURE_STATUS_ACTIVE) *graph = nullptr;
+  return result;
 }
 
 }  // namespace
 
 Communicator::Communicator() : cancel_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
+void Communicator::end_async(ncclResult_t result) {
+  if (result != ncclSuccess) give_up(result);
+  busy_ = false;
+}
+
+ncclResult_t Communicator::check_ready() const {
+  ncclResult_t now = state();
+  if (now == ncclSuccess) return now;
+  if (now != ncclInProgress) return fail(now, "rank %d: the communicator has failed", rank_);
+  return fail(ncclInvalidArgument,
+              "rank %d: an earlier call is still in progress; poll ncclCommGetAsyncError", rank_);
+}
+
 ncclResult_t Communicator::check_usable() const {
-  ncclResult_t state = state_.load();
-  if (state != ncclSuccess) return fail(state, "rank %d: the communicator has failed", rank_);
+  ncclResult_t ready = check_ready();
+  if (ready != ncclSuccess) return ready;
+  if (revoked_) return fail(ncclInvalidUsage, "rank %d: the communicator was revoked", rank_);
+  if (suspended_) return fail(ncclInvalidUsage, "rank %d: the communicator is suspended", rank_);
   if (!finalized_) return ncclSuccess;
   return fail(ncclInvalidUsage, "rank %d: the communicator was finalized", rank_);
 }
@@ -81,16 +98,23 @@ ncclResult_t Communicator::check_batch(const Batch& batch) const {
   ncclResult_t result = check_self(batch.points, rank_);
   if (result != ncclSuccess) return result;
   ContextScope scope(device_.context());
-  size_t capturing = 0;
+  CUgraph first = nullptr;
   for (CUstream stream : batch.streams) {
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    result = check(::cuStreamIsCapturing(stream, &status), "cuStreamIsCapturing");
+    CUgraph graph = nullptr;
+    result = capturing_graph(stream, &graph);
     if (result != ncclSuccess) return result;
-    if (status == CU_STREAM_CAPTURE_STATUS_ACTIVE) ++capturing;
+    if (stream == batch.streams.front()) first = graph;
+    if (graph != first) {
+      return fail(ncclInvalidUsage,
+                  "rank %d: the streams of a group must all be captured by one graph, or none",
+                  rank_);
+    }
   }
-  if (capturing == 0 || capturing == batch.streams.size()) return ncclSuccess;
-  return fail(ncclInvalidUsage,
-              "rank %d: of the streams of a group either all or none must be captured", rank_);
+  for (const Task& task : batch.collectives) {
+    result = tuner_.ask(task);
+    if (result != ncclSuccess) return result;
+  }
+  return ncclSuccess;
 }
 
 /// The last stream is launched on: it waits for the others and for the previous work.
@@ -131,9 +155,9 @@ ncclResult_t Communicator::order_after(const Batch& batch, bool capturing) {
 ncclResult_t Communicator::launch(Batch batch) {
   ContextScope scope(device_.context());
   CUstream stream = batch.streams.back();
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  ncclResult_t result = check(::cuStreamIsCapturing(stream, &status), "cuStreamIsCapturing");
-  bool capturing = status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  CUgraph graph = nullptr;
+  ncclResult_t result = capturing_graph(stream, &graph);
+  bool capturing = graph != nullptr;
   if (result == ncclSuccess) result = order_before(batch, capturing);
   if (result != ncclSuccess) return result;
   auto work = std::make_unique<Work>();
@@ -150,9 +174,34 @@ ncclResult_t Communicator::launch(Batch batch) {
     if (!capturing) finish_work();
     return result;
   }
-  Work* launched = work.release();  // run_in_stream owns it now
-  if (capturing) keep_for_good(launched);
-  return order_after(batch, capturing);
+  Work* launched = work.release();  // run_in_stream owns it now, or the graph
+  if (capturing) result = hand_to_graph(graph, launched);
+  return result == ncclSuccess ? order_after(batch, capturing) : result;
+}
+
+/// The work ends with the last graph that holds it; until then the communicator cannot be
+/// destroyed.
+ncclResult_t Communicator::hand_to_graph(CUgraph graph, Work* work) {
+  {
+    std::lock_guard lock(mutex_);
+    ++graphs_;
+  }
+  CUuserObject object = nullptr;
+  CUresult result =
+      ::cuUserObjectCreate(&object, work, drop_captured, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
+  if (result == CUDA_SUCCESS) {
+    result = ::cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE);
+  }
+  return check(result, "giving work to a graph");
+}
+
+void Communicator::drop_captured(void* argument) {
+  auto* work = static_cast<Work*>(argument);
+  std::shared_ptr<Communicator> self = std::move(work->communicator);
+  delete work;
+  std::lock_guard lock(self->mutex_);
+  --self->graphs_;
+  self->changed_.notify_all();
 }
 
 void Communicator::run_in_stream(void* argument) {
@@ -160,7 +209,7 @@ void Communicator::run_in_stream(void* argument) {
   std::shared_ptr<Communicator> self = work->communicator;
   if (self->enter()) {
     std::lock_guard kernel(self->kernel_);
-    if (self->state() == ncclSuccess) {
+    if (self->state_.load() == ncclSuccess) {
       ncclResult_t result = self->execute(*work);
       if (result != ncclSuccess && !self->aborted_) self->give_up(result);
     }
@@ -212,8 +261,9 @@ void Communicator::wait_until_idle() {
 }
 
 ncclResult_t Communicator::finalize() {
-  if (finalized_) {
-    return fail(ncclInvalidArgument, "rank %d: the communicator was finalized before", rank_);
+  if (finalized_ || revoked_) {
+    return fail(ncclInvalidArgument, "rank %d: the communicator was finalized or revoked before",
+                rank_);
   }
   finalized_ = true;
   wait_until_idle();
@@ -222,13 +272,50 @@ ncclResult_t Communicator::finalize() {
 
 ncclResult_t Communicator::destroy() {
   wait_until_idle();
-  if (state() == ncclSuccess && joined_) fabric_.drain();
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return graphs_ == 0; });
+  }
+  if (state_.load() == ncclSuccess && joined_ && !revoked_) fabric_.drain();
   close();
   return ncclSuccess;
 }
 
+ncclResult_t Communicator::revoke() {
+  if (finalized_ || revoked_) {
+    return fail(ncclInvalidArgument, "rank %d: the communicator was finalized or revoked before",
+                rank_);
+  }
+  revoked_ = true;
+  aborted_ = true;
+  if (joined_) fabric_.bell().ring();
+  return ncclSuccess;
+}
+
+ncclResult_t Communicator::suspend() {
+  if (suspended_) return fail(ncclInvalidUsage, "rank %d: it is suspended already", rank_);
+  wait_until_idle();
+  suspended_ = true;
+  return ncclSuccess;
+}
+
+ncclResult_t Communicator::resume() {
+  if (!suspended_) return fail(ncclInvalidUsage, "rank %d: it is not suspended", rank_);
+  suspended_ = false;
+  return ncclSuccess;
+}
+
+void Communicator::interrupt() {
+  if (revoked_) return;
+  aborted_ = true;
+  if (joined_) fabric_.bell().ring();
+  wait_until_idle();
+  aborted_ = false;
+}
+
 ncclResult_t Communicator::abort() {
   aborted_ = true;
+  ended_ = true;
   uint64_t one = 1;
   [[maybe_unused]] ssize_t n = ::write(cancel_.get(), &one, sizeof one);
   {
@@ -248,6 +335,7 @@ void Communicator::close() {
   }
   fabric_.close();
   write_statistics();
+  tuner_.close();
   if (last_ == nullptr) return;
   ContextScope scope(device_.context());
   ::cuEventDestroy(last_);

@@ -19,6 +19,7 @@
 #include "device.h"
 #include "fabric.h"
 #include "task.h"
+#include "tuner.h"
 
 namespace railyard::emulator {
 
@@ -38,6 +39,13 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
+  /// As its creator wished: calls that take time return at once and go on in a thread.
+  void set_blocking(bool blocking) { blocking_ = blocking; }
+  bool blocking() const { return blocking_; }
+  /// Between the two, what was begun by a call that has returned goes on.
+  void begin_async() { busy_ = true; }
+  void end_async(ncclResult_t result);
+
   ncclResult_t set_device(int device) { return device_.open(device); }
   void set_rank(int rank, int ranks) {
     rank_ = rank;
@@ -45,17 +53,29 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   }
   /// Joins the other ranks of `id`. REQUIRES: set_device() and set_rank().
   ncclResult_t create(const ncclUniqueId& id);
-  /// Takes part in a split of `parent`; `*child` stays null for NCCL_SPLIT_NOCOLOR.
-  static ncclResult_t split(Communicator& parent, int color, int order,
-                            std::shared_ptr<Communicator>* child);
+  /// What a rank wants of a child.
+  struct Place {
+    int color = 0;  ///< NCCL_SPLIT_NOCOLOR: it will be in none
+    int order = 0;
+    bool blocking = true;
+  };
+  /// Makes children of `parent` together with the other `members`, ranks of it in rising order.
+  /// `*child` stays null for NCCL_SPLIT_NOCOLOR.
+  static ncclResult_t derive(Communicator& parent, const std::vector<int>& members,
+                             const Place& place, std::shared_ptr<Communicator>* child);
+
+  /// All ranks together: `*id` becomes that of the first that has one.
+  ncclResult_t share_id(bool known, ncclUniqueId* id);
 
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   int device() const { return device_.number(); }
   /// Alike on all ranks.
   uint64_t hash() const;
-  /// ncclSuccess, or why the communicator is of no more use.
-  ncclResult_t state() const { return state_.load(); }
+  /// ncclSuccess, ncclInProgress, or why the communicator is of no more use.
+  ncclResult_t state() const { return busy_ ? ncclInProgress : state_.load(); }
+  /// ncclSuccess if nothing is in progress and nothing has failed.
+  ncclResult_t check_ready() const;
   /// ncclSuccess if operations may be enqueued, else what the call is to return.
   ncclResult_t check_usable() const;
 
@@ -71,14 +91,24 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   ncclResult_t finalize();
   ncclResult_t destroy();
   ncclResult_t abort();
+  /// Ends what is under way; the communicator may still be destroyed, split or shrunk.
+  ncclResult_t revoke();
+  /// Between the two no operations are accepted.
+  ncclResult_t suspend();
+  ncclResult_t resume();
+  /// Ends what is under way and goes on as if it had never been.
+  void interrupt();
 
  private:
   struct Work;
 
   ncclResult_t join(std::vector<Record> table, int rank);
   ncclResult_t check_table(const std::vector<Record>& table) const;
-  ncclResult_t gather(const void* own, uint64_t bytes, void* all);
+  ncclResult_t settle();
+  ncclResult_t gather(const std::vector<int>& members, const void* own, uint64_t bytes, void* all);
   static void run_in_stream(void* work);
+  static void drop_captured(void* work);
+  ncclResult_t hand_to_graph(CUgraph graph, Work* work);
   ncclResult_t execute(const Work& work);
   void finish_work();
   bool enter();
@@ -92,12 +122,18 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   Device device_;
   Fabric fabric_;
+  Tuner tuner_;
   int rank_ = -1;
   int ranks_ = 0;
-  UniqueFd cancel_;  ///< readable once aborted
-  std::atomic<bool> aborted_{false};
+  UniqueFd cancel_;                   ///< readable once aborted
+  std::atomic<bool> aborted_{false};  ///< work gives up
+  std::atomic<bool> ended_{false};    ///< and so do set-ups of children
   std::atomic<ncclResult_t> state_{ncclSuccess};
   bool finalized_ = false;
+  bool revoked_ = false;
+  bool suspended_ = false;
+  bool blocking_ = true;
+  std::atomic<bool> busy_{false};
 
   std::mutex mutex_;  ///< guards what follows
   std::condition_variable changed_;
@@ -105,6 +141,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   bool joined_ = false;
   int inside_ = 0;       ///< threads that use the fabric
   int outstanding_ = 0;  ///< works launched and not done
+  int graphs_ = 0;       ///< works that graphs hold
 
   std::mutex kernel_;  ///< held by the work that runs; guards traffic_
   Traffic traffic_;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "communicator.h"
@@ -50,58 +51,89 @@ ncclResult_t Communicator::create(const ncclUniqueId& id) {
   if (result == ncclSuccess) {
     result = bootstrap.confirm(join(std::move(table), rank_), cancel_.get());
   }
-  if (result == ncclSuccess) {
-    fabric_.seal();
-    std::lock_guard lock(mutex_);
-    joined_ = true;
-  } else {
-    give_up(result);
-  }
+  if (result == ncclSuccess) result = settle();
+  if (result != ncclSuccess) give_up(result);
   leave();
   return result;
 }
 
-/// Rank 0 collects what every rank has and hands all of it to all.
-ncclResult_t Communicator::gather(const void* own, uint64_t bytes, void* all) {
-  auto part = [&](int rank) {
-    return static_cast<char*>(all) + static_cast<uint64_t>(rank) * bytes;
-  };
-  uint64_t total = bytes * static_cast<uint64_t>(ranks_);
-  ::memcpy(part(rank_), own, bytes);
-  Exchange first(fabric_, Channel::kControl, aborted_);
-  Exchange second(fabric_, Channel::kControl, aborted_);
-  if (rank_ != 0) {
-    first.send(0, own, bytes);
-    second.receive(0, all, total);
+/// All ranks have set up.
+ncclResult_t Communicator::settle() {
+  fabric_.seal();
+  {
+    std::lock_guard lock(mutex_);
+    joined_ = true;
   }
-  for (int peer = 1; peer < ranks_ && rank_ == 0; ++peer) {
-    first.receive(peer, part(peer), bytes);
-    second.send(peer, all, total);
+  ContextScope scope(device_.context());
+  return tuner_.open(hash(), fabric_.table());
+}
+
+/// The first member collects what every one has and hands all of it to all, in the members' order.
+ncclResult_t Communicator::gather(const std::vector<int>& members, const void* own, uint64_t bytes,
+                                  void* all) {
+  auto part = [&](size_t index) { return static_cast<char*>(all) + index * bytes; };
+  uint64_t total = bytes * members.size();
+  const int first_rank = members.front();
+  auto self =
+      static_cast<size_t>(std::find(members.begin(), members.end(), rank_) - members.begin());
+  ::memcpy(part(self), own, bytes);
+  Exchange first(fabric_, Channel::kControl, ended_);
+  Exchange second(fabric_, Channel::kControl, ended_);
+  if (rank_ != first_rank) {
+    first.send(first_rank, own, bytes);
+    second.receive(first_rank, all, total);
+  }
+  for (size_t i = 1; i < members.size() && rank_ == first_rank; ++i) {
+    first.receive(members[i], part(i), bytes);
+    second.send(members[i], all, total);
   }
   ncclResult_t result = first.run();
   return result == ncclSuccess ? second.run() : result;
 }
 
-ncclResult_t Communicator::split(Communicator& parent, int color, int order,
-                                 std::shared_ptr<Communicator>* child) {
+ncclResult_t Communicator::share_id(bool known, ncclUniqueId* id) {
+  struct Offer {
+    bool known;
+    ncclUniqueId id;
+  };
+  if (!enter()) return fail(ncclInternalError, "the communicator was aborted");
+  std::lock_guard control(control_);
+  std::vector<int> members(static_cast<size_t>(ranks_));
+  std::iota(members.begin(), members.end(), 0);
+  std::vector<Offer> all(members.size());
+  const Offer own{known, *id};
+  ncclResult_t result = gather(members, &own, sizeof own, all.data());
+  leave();
+  if (result != ncclSuccess) return result;
+  auto first = std::find_if(all.begin(), all.end(), [](const Offer& o) { return o.known; });
+  if (first == all.end()) {
+    return fail(ncclInvalidArgument, "ncclCommGrow: no rank of the communicator has the unique id");
+  }
+  *id = first->id;
+  return ncclSuccess;
+}
+
+ncclResult_t Communicator::derive(Communicator& parent, const std::vector<int>& members,
+                                  const Place& place, std::shared_ptr<Communicator>* child) {
   if (!parent.enter()) return fail(ncclInternalError, "the communicator was aborted");
   std::lock_guard control(parent.control_);
+  const bool inside = place.color != NCCL_SPLIT_NOCOLOR;
   auto created = std::make_shared<Communicator>();
+  created->blocking_ = place.blocking;
   Record own;
   own.rank = parent.rank_;
-  own.color = color;
-  own.order = order;
+  own.color = place.color;
+  own.order = place.order;
   ncclResult_t opened = ncclSuccess;
-  if (color != NCCL_SPLIT_NOCOLOR) {
+  if (inside) {
     opened = created->set_device(parent.device());
     if (opened == ncclSuccess) opened = created->device_.bus_id(own.bus_id, sizeof own.bus_id);
     if (opened == ncclSuccess) opened = created->fabric_.open(parent.ranks_, parent.device(), &own);
   }
-  auto count = static_cast<size_t>(parent.ranks_);
-  std::vector<Record> all(count);
-  ncclResult_t result = parent.gather(&own, sizeof own, all.data());
-  if (result == ncclSuccess && opened == ncclSuccess && color != NCCL_SPLIT_NOCOLOR) {
-    std::erase_if(all, [&](const Record& record) { return record.color != color; });
+  std::vector<Record> all(members.size());
+  ncclResult_t result = parent.gather(members, &own, sizeof own, all.data());
+  if (result == ncclSuccess && opened == ncclSuccess && inside) {
+    std::erase_if(all, [&](const Record& record) { return record.color != place.color; });
     std::stable_sort(all.begin(), all.end(),
                      [](const Record& a, const Record& b) { return a.order < b.order; });
     auto self = std::find_if(all.begin(), all.end(),
@@ -109,19 +141,20 @@ ncclResult_t Communicator::split(Communicator& parent, int color, int order,
     created->set_rank(static_cast<int>(self - all.begin()), static_cast<int>(all.size()));
     opened = created->join(std::move(all), created->rank_);
   }
-  std::vector<ncclResult_t> outcomes(count);
-  if (result == ncclSuccess) result = parent.gather(&opened, sizeof opened, outcomes.data());
+  std::vector<ncclResult_t> outcomes(members.size());
+  if (result == ncclSuccess) {
+    result = parent.gather(members, &opened, sizeof opened, outcomes.data());
+  }
   parent.leave();
   if (opened != ncclSuccess) return opened;
   if (result != ncclSuccess) return result;
   for (ncclResult_t outcome : outcomes) {
-    if (outcome != ncclSuccess) return fail(outcome, "another rank failed to split");
+    if (outcome != ncclSuccess) return fail(outcome, "another rank failed to make the child");
   }
-  if (color == NCCL_SPLIT_NOCOLOR) return ncclSuccess;
-  created->fabric_.seal();
-  created->joined_ = true;
-  *child = std::move(created);
-  return ncclSuccess;
+  if (!inside) return ncclSuccess;
+  result = created->settle();
+  if (result == ncclSuccess) *child = std::move(created);
+  return result;
 }
 
 }  // namespace railyard::emulator

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Exported functions: creation, end and properties of communicators; versions and errors.
-#include <limits.h>
-
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -10,80 +8,28 @@
 
 #include "bootstrap.h"
 #include "communicator.h"
+#include "creation_calls.h"
 #include "device.h"
 #include "exports.h"
 #include "group.h"
 #include "result.h"
+#include "version.h"
 
 using namespace railyard::emulator;  // NOLINT: this file only puts C names on things of it
 
 namespace {
 
-constexpr unsigned kConfigMagic = 0xcafebeef;
-
-ncclResult_t check_config(const ncclConfig_t* config) {
-  if (config == nullptr) return ncclSuccess;
-  if (config->magic != kConfigMagic) {
-    return fail(ncclInvalidArgument, "config was not begun with NCCL_CONFIG_INITIALIZER");
-  }
-  int blocking = config->blocking;
-  if (blocking == NCCL_CONFIG_UNDEF_INT || blocking == 0 || blocking == 1) return ncclSuccess;
-  return fail(ncclInvalidArgument, "config.blocking must be 0 or 1, not %d", blocking);
-}
-
-ncclResult_t bad_communicator(const char* function) {
-  return fail(ncclInvalidArgument, "%s: the communicator is null or not a live one", function);
-}
-
-ncclResult_t null_argument(const char* function, const char* name) {
-  return fail(ncclInvalidArgument, "%s: %s must not be null", function, name);
-}
-
-/// Adds the creation of one rank to the group.
-ncclResult_t add_creation(ncclComm_t* newcomm, int ranks, const ncclUniqueId& id, int rank,
-                          int device) {
-  auto communicator = std::make_shared<Communicator>();
-  ncclResult_t result = communicator->set_device(device);
-  if (result != ncclSuccess) return result;
-  communicator->set_rank(rank, ranks);
-  ncclComm_t handle = add_handle(communicator);
-  *newcomm = handle;
-  add_job(Job{communicator, [communicator, id] { return communicator->create(id); },
-              [newcomm, handle] {
-                remove_handle(handle);
-                *newcomm = nullptr;
-              }});
-  return ncclSuccess;
-}
-
-ncclResult_t create_rank(const char* function, ncclComm_t* newcomm, int ranks,
-                         const ncclUniqueId& id, int rank, const ncclConfig_t* config) {
-  ncclResult_t result = grouped([&]() -> ncclResult_t {
-    if (newcomm == nullptr) return null_argument(function, "newcomm");
-    *newcomm = nullptr;
-    if (ranks < 1 || rank < 0 || rank >= ranks) {
-      return fail(ncclInvalidArgument, "%s: rank %d of %d", function, rank, ranks);
-    }
-    int device = 0;
-    ncclResult_t checked = check_config(config);
-    if (checked == ncclSuccess) checked = current_device(&device);
-    return checked == ncclSuccess ? add_creation(newcomm, ranks, id, rank, device) : checked;
-  });
-  if (result != ncclSuccess && !in_group() && newcomm != nullptr) {
-    remove_handle(*newcomm);
-    *newcomm = nullptr;
-  }
-  return result;
-}
-
 /// Adds a job on a live communicator to the group; null communicators have nothing to do.
 template <typename F>
-ncclResult_t on_communicator(const char* function, ncclComm_t comm, F run) {
+ncclResult_t on_communicator(const char* function, ncclComm_t comm, bool ready, F run,
+                             bool background = true) {
   if (comm == nullptr) return ncclSuccess;
   return grouped([&]() -> ncclResult_t {
     std::shared_ptr<Communicator> communicator = find_handle(comm);
     if (!communicator) return bad_communicator(function);
-    add_job(Job{communicator, [communicator, run] { return run(*communicator); }, [] {}});
+    if (ready && communicator->state() == ncclInProgress) return communicator->check_ready();
+    add_job(
+        Job{communicator, [communicator, run] { return run(*communicator); }, [] {}, background});
     return ncclSuccess;
   });
 }
@@ -103,7 +49,7 @@ extern "C" {
 
 ncclResult_t pncclGetVersion(int* version) {
   if (version == nullptr) return null_argument("ncclGetVersion", "version");
-  *version = NCCL_VERSION_CODE;
+  *version = nccl_version();
   return ncclSuccess;
 }
 
@@ -147,11 +93,12 @@ ncclResult_t pncclCommInitAll(ncclComm_t* comms, int ndev, const int* devlist) {
   }
   if (devices.empty()) return fail(ncclInvalidArgument, "%s: %d devices", kName, ndev);
   ncclUniqueId id;
-  result = make_unique_id(&id);
+  result = ncclGetUniqueId(&id);  // by its public name, as the real one does
   if (result != ncclSuccess) return result;
   return grouped([&]() -> ncclResult_t {
     for (int i = 0; i < ndev; ++i) {
-      ncclResult_t added = add_creation(&comms[i], ndev, id, i, devices[static_cast<size_t>(i)]);
+      ncclResult_t added =
+          add_creation(&comms[i], ndev, id, i, devices[static_cast<size_t>(i)], true);
       if (added != ncclSuccess) return added;
     }
     return ncclSuccess;
@@ -164,42 +111,72 @@ ncclResult_t pncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* new
     std::shared_ptr<Communicator> parent = find_handle(comm);
     if (!parent) return bad_communicator("ncclCommSplit");
     if (newcomm == nullptr) return null_argument("ncclCommSplit", "newcomm");
-    *newcomm = nullptr;
     if (color < 0 && color != NCCL_SPLIT_NOCOLOR) {
       return fail(ncclInvalidArgument, "ncclCommSplit: color %d is negative", color);
     }
-    ncclResult_t result = check_config(config);
-    if (result == ncclSuccess) result = parent->state();
-    if (result != ncclSuccess) return result;
-    auto run = [=] {
-      std::shared_ptr<Communicator> child;
-      ncclResult_t split = Communicator::split(*parent, color, key, &child);
-      if (child) *newcomm = add_handle(std::move(child));
-      return split;
-    };
-    add_job(Job{parent, run, [] {}});
-    return ncclSuccess;
+    return add_child(parent, all_ranks(*parent), {color, key}, config, 0, newcomm);
+  });
+}
+
+ncclResult_t pncclCommShrink(ncclComm_t comm, int* excluded, int excluded_count,
+                             ncclComm_t* newcomm, ncclConfig_t* config, int flags) {
+  constexpr const char* kName = "ncclCommShrink";
+  return grouped([&]() -> ncclResult_t {
+    std::shared_ptr<Communicator> parent = find_handle(comm);
+    if (!parent) return bad_communicator(kName);
+    if (newcomm == nullptr) return null_argument(kName, "newcomm");
+    if (excluded == nullptr || excluded_count <= 0) {
+      return fail(ncclInvalidArgument, "%s: no ranks are excluded", kName);
+    }
+    std::sort(excluded, excluded + excluded_count);  // in the caller's list, as the real one does
+    std::vector<int> members = all_ranks(*parent);
+    for (int i = 0; i < excluded_count; ++i) {
+      if (excluded[i] < 0 || excluded[i] >= parent->ranks() || excluded[i] == parent->rank() ||
+          (i > 0 && excluded[i] == excluded[i - 1])) {
+        return fail(ncclInvalidArgument, "%s: rank %d of %d cannot exclude rank %d", kName,
+                    parent->rank(), parent->ranks(), excluded[i]);
+      }
+      std::erase(members, excluded[i]);
+    }
+    return add_child(parent, std::move(members), {0, parent->rank()}, config, flags, newcomm);
   });
 }
 
 ncclResult_t pncclCommFinalize(ncclComm_t comm) {
-  return on_communicator("ncclCommFinalize", comm, [](Communicator& c) { return c.finalize(); });
+  return on_communicator("ncclCommFinalize", comm, true,
+                         [](Communicator& c) { return c.finalize(); });
 }
 
 ncclResult_t pncclCommDestroy(ncclComm_t comm) {
-  return on_communicator("ncclCommDestroy", comm, [comm](Communicator& c) {
-    ncclResult_t result = c.destroy();
+  ncclResult_t result = on_communicator("ncclCommDestroy", comm, true, [comm](Communicator& c) {
+    ncclResult_t destroyed = c.destroy();
     remove_handle(comm);
-    return result;
+    return destroyed;
   });
+  // What goes on in the background is nothing that a caller could still ask about.
+  return result == ncclInProgress ? ncclSuccess : result;
 }
 
 ncclResult_t pncclCommAbort(ncclComm_t comm) {
-  return on_communicator("ncclCommAbort", comm, [comm](Communicator& c) {
-    ncclResult_t result = c.abort();
-    remove_handle(comm);
-    return result;
-  });
+  constexpr bool kAtOnce = false;
+  return on_communicator(
+      "ncclCommAbort", comm, false,
+      [comm](Communicator& c) {
+        ncclResult_t result = c.abort();
+        remove_handle(comm);
+        return result;
+      },
+      kAtOnce);
+}
+
+ncclResult_t pncclCommRevoke(ncclComm_t comm, int flags) {
+  if (comm == nullptr) return ncclSuccess;
+  std::shared_ptr<Communicator> communicator = find_handle(comm);
+  if (!communicator) return bad_communicator("ncclCommRevoke");
+  if (flags != 0) {
+    return fail(ncclInvalidArgument, "ncclCommRevoke: flags of %d; there are none", flags);
+  }
+  return communicator->revoke();
 }
 
 ncclResult_t pncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) {
@@ -235,6 +212,8 @@ RY_WEAK_NAME(ncclCommInitRankConfig);
 RY_WEAK_NAME(ncclCommInitRankScalable);
 RY_WEAK_NAME(ncclCommInitAll);
 RY_WEAK_NAME(ncclCommSplit);
+RY_WEAK_NAME(ncclCommShrink);
+RY_WEAK_NAME(ncclCommRevoke);
 RY_WEAK_NAME(ncclCommFinalize);
 RY_WEAK_NAME(ncclCommDestroy);
 RY_WEAK_NAME(ncclCommAbort);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Exported functions: groups, messages, collectives, reduction operations, memory.
+// Exported functions: groups, messages, collectives, reduction operations.
 #include <string.h>
 
 #include <memory>
@@ -236,40 +236,6 @@ ncclResult_t pncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
   return fail(ncclInvalidArgument, "ncclRedOpDestroy: the communicator is null or not a live one");
 }
 
-ncclResult_t pncclMemAlloc(void** ptr, size_t size) {
-  if (ptr == nullptr || size == 0) {
-    return fail(ncclInvalidArgument, "ncclMemAlloc: ptr must not be null nor size 0");
-  }
-  int number = 0;
-  Device device;
-  ncclResult_t result = current_device(&number);
-  if (result == ncclSuccess) result = device.open(number);
-  if (result != ncclSuccess) return result;
-  ContextScope scope(device.context());
-  CUdeviceptr memory = 0;
-  result = check(::cuMemAlloc(&memory, size), "cuMemAlloc");
-  *ptr = reinterpret_cast<void*>(memory);
-  return result;
-}
-
-ncclResult_t pncclMemFree(void* ptr) {
-  if (ptr == nullptr) return ncclSuccess;
-  return check(::cuMemFree(reinterpret_cast<CUdeviceptr>(ptr)), "cuMemFree");
-}
-
-ncclResult_t pncclCommRegister(const ncclComm_t comm, void* buff, size_t size, void** handle) {
-  if (!find_handle(comm) || handle == nullptr || (buff == nullptr && size > 0)) {
-    return fail(ncclInvalidArgument, "ncclCommRegister: comm, buff and handle must be valid");
-  }
-  *handle = buff;  // nothing gains from registration here
-  return ncclSuccess;
-}
-
-ncclResult_t pncclCommDeregister(const ncclComm_t comm, void*) {
-  if (find_handle(comm)) return ncclSuccess;
-  return fail(ncclInvalidArgument, "ncclCommDeregister: the communicator is not a live one");
-}
-
 }  // extern "C"
 
 RY_WEAK_NAME(ncclGroupStart);
@@ -288,7 +254,3 @@ RY_WEAK_NAME(ncclBroadcast);
 RY_WEAK_NAME(ncclBcast);
 RY_WEAK_NAME(ncclRedOpCreatePreMulSum);
 RY_WEAK_NAME(ncclRedOpDestroy);
-RY_WEAK_NAME(ncclMemAlloc);
-RY_WEAK_NAME(ncclMemFree);
-RY_WEAK_NAME(ncclCommRegister);
-RY_WEAK_NAME(ncclCommDeregister);

@@ -79,6 +79,35 @@ ncclResult_t run_batches(std::vector<Batch> batches) {
   return ncclSuccess;
 }
 
+ncclResult_t run_group(const Group& ended) {
+  ncclResult_t result = run_jobs(ended.jobs);
+  return result == ncclSuccess ? run_batches(ended.batches) : result;
+}
+
+/// Whether the group goes on in a thread: as its jobs want, which must agree, else as the
+/// communicator that came last.
+ncclResult_t choose_mode(const Group& ended, bool* background) {
+  *background = !ended.batches.empty() && !ended.batches.back().communicator->blocking();
+  if (ended.jobs.empty()) return ncclSuccess;
+  const auto waits = [](const Job& job) { return !job.background || job.communicator->blocking(); };
+  const auto count = std::count_if(ended.jobs.begin(), ended.jobs.end(), waits);
+  *background = count == 0;
+  if (count == 0 || count == static_cast<ptrdiff_t>(ended.jobs.size())) return ncclSuccess;
+  return fail(ncclInvalidArgument,
+              "blocking and non-blocking communicators cannot be made or ended in one group");
+}
+
+void run_in_background(Group ended) {
+  std::vector<std::shared_ptr<Communicator>> concerned;
+  for (const Job& job : ended.jobs) concerned.push_back(job.communicator);
+  for (const Batch& batch : ended.batches) concerned.push_back(batch.communicator);
+  for (const auto& communicator : concerned) communicator->begin_async();
+  std::thread([ended = std::move(ended), concerned = std::move(concerned)] {
+    const ncclResult_t result = run_group(ended);
+    for (const auto& communicator : concerned) communicator->end_async(result);
+  }).detach();
+}
+
 /// A rough time: NCCL's own is one, too, and is for collectives alone.
 void simulate(const std::vector<Batch>& batches, ncclSimInfo_t* simulation) {
   constexpr float kStartUs = 10;
@@ -118,11 +147,20 @@ ncclResult_t end_group(ncclSimInfo_t* simulation) {
     for (const Job& job : ended.jobs) job.cancel();
     return ended.error;
   }
-  ncclResult_t result = run_jobs(ended.jobs);
-  if (result != ncclSuccess) return result;
-  if (simulation == nullptr) return run_batches(std::move(ended.batches));
-  simulate(ended.batches, simulation);
-  return ncclSuccess;
+  bool background = false;
+  ncclResult_t result = choose_mode(ended, &background);
+  if (result != ncclSuccess) {
+    for (const Job& job : ended.jobs) job.cancel();
+    return result;
+  }
+  if (simulation != nullptr) {
+    result = run_jobs(ended.jobs);
+    if (result == ncclSuccess) simulate(ended.batches, simulation);
+    return result;
+  }
+  if (!background) return run_group(ended);
+  run_in_background(std::move(ended));
+  return ncclInProgress;
 }
 
 void add_job(Job job) { group.jobs.push_back(std::move(job)); }

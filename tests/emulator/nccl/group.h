@@ -3,7 +3,9 @@
 // Groups: what a thread asks for between ncclGroupStart and ncclGroupEnd is done at the outermost
 // end. First the jobs (creation, finalization, destruction of communicators), at once if there are
 // several, those of one communicator in order; then the launches. If any call in the group
-// failed, nothing is done and the end returns that call's result.
+// failed, nothing is done and the end returns that call's result. With non-blocking communicators
+// all of it is done by a thread, the end returns ncclInProgress, and so do the communicators until
+// it is done.
 //
 // Handles of communicators live here, too. All functions are thread-safe; a group belongs to its
 // thread.
@@ -23,6 +25,7 @@ struct Job {
   std::shared_ptr<Communicator> communicator;  ///< whose jobs are to stay in order
   std::function<ncclResult_t()> run;
   std::function<void()> cancel;
+  bool background = true;  ///< with a non-blocking communicator; else before the end returns
 };
 
 void start_group();

@@ -17,6 +17,7 @@
 #include <sstream>
 #include <vector>
 
+#include "environment.h"
 #include "result.h"
 
 namespace railyard::emulator {
@@ -90,7 +91,7 @@ ncclResult_t local_address(int device, sockaddr_in* address) {
   *address = {};
   address->sin_family = AF_INET;
   address->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  const char* rule = ::getenv("NCCL_SOCKET_IFNAME");
+  const char* rule = variable("NCCL_SOCKET_IFNAME");
   if (rule == nullptr || ::strlen(rule) <= 1) return ncclSuccess;
   std::vector<sockaddr_in> interfaces = matching_interfaces(rule);
   if (interfaces.empty()) {

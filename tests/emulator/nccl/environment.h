@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// NCCL's variables. From 2.28.7 on they are asked of an environment plugin, if there is one
+// (NCCL_ENV_PLUGIN); it is loaded by the first question, at the latest when a unique id or a
+// communicator is made. Thread-safe.
+#pragma once
+
+#include <string>
+
+namespace railyard::emulator {
+
+/// Null: not set.
+const char* variable(const char* name);
+
+/// Opens a plugin by NCCL's rules: `value` as it is, then lib<prefix>-<value>.so; without a value
+/// lib<prefix>.so; "none" names none. `static_allowed`: STATIC_PLUGIN, or a beginning of it, names
+/// the program itself and what is preloaded. Null: there is none.
+void* open_plugin(const std::string& prefix, const char* value, bool static_allowed);
+
+}  // namespace railyard::emulator

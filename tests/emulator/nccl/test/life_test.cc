@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Children, the ways a communicator ends, configs, non-blocking communicators.
+#include <string.h>
+
+#include <barrier>
+#include <memory>
+#include <numeric>
+
+#include "world.h"
+
+namespace railyard::emulator {
+namespace {
+
+/// Every rank of `comm` gets the sum of all.
+int sum(Rank& rank, ncclComm_t comm, int value) {
+  Buffer<int> data(1, value);
+  EXPECT_NCCL(ncclAllReduce(data.data(), data.data(), 1, ncclInt32, ncclSum, comm, rank.stream));
+  rank.synchronize();
+  return data[0];
+}
+
+/// What a non-blocking communicator reports once nothing is in progress.
+ncclResult_t outcome(ncclComm_t comm) {
+  for (;;) {
+    ncclResult_t state = ncclSuccess;
+    ncclResult_t asked = ncclCommGetAsyncError(comm, &state);
+    if (asked != ncclSuccess) return asked;
+    if (state != ncclInProgress) return state;
+    std::this_thread::yield();
+  }
+}
+
+TEST(Shrink, LeavesOutRanksThatDoNotCall) {
+  World(4).run([](Rank& rank) {
+    if (rank.rank == 1) return;
+    int excluded[] = {1};
+    ncclComm_t child = nullptr;
+    ASSERT_NCCL(ncclCommShrink(rank.comm, excluded, 1, &child, nullptr, NCCL_SHRINK_DEFAULT));
+    int place = -1, count = 0;
+    ASSERT_NCCL(ncclCommUserRank(child, &place));
+    ASSERT_NCCL(ncclCommCount(child, &count));
+    EXPECT_EQ(place, rank.rank == 0 ? 0 : rank.rank - 1);
+    EXPECT_EQ(count, 3);
+    EXPECT_EQ(sum(rank, child, rank.rank), 5);
+    ASSERT_NCCL(ncclCommDestroy(child));
+  });
+}
+
+TEST(Shrink, EndsWhatIsUnderWayIfAsked) {
+  World(3).run([](Rank& rank) {
+    if (rank.rank == 2) return;
+    Buffer<int> data(1);
+    ASSERT_NCCL(ncclRecv(data.data(), 1, ncclInt32, 2, rank.comm, rank.stream));  // never comes
+    int excluded[] = {2};
+    ncclComm_t child = nullptr;
+    ASSERT_NCCL(ncclCommShrink(rank.comm, excluded, 1, &child, nullptr, NCCL_SHRINK_ABORT));
+    EXPECT_EQ(sum(rank, child, 1), 2);
+    ASSERT_NCCL(ncclCommDestroy(child));
+  });
+}
+
+TEST(Shrink, SortsTheListAndRefusesTheCaller) {
+  World(4).run([](Rank& rank) {
+    ncclComm_t child = nullptr;
+    int list[] = {3, 0};
+    if (rank.rank == 0) {
+      EXPECT_EQ(ncclCommShrink(rank.comm, list, 2, &child, nullptr, 0), ncclInvalidArgument);
+      EXPECT_EQ(list[0], 0);
+      EXPECT_EQ(list[1], 3);
+    }
+    EXPECT_EQ(ncclCommShrink(rank.comm, list, 0, &child, nullptr, 0), ncclInvalidArgument);
+    EXPECT_EQ(ncclCommShrink(rank.comm, nullptr, 1, &child, nullptr, 0), ncclInvalidArgument);
+  });
+}
+
+TEST(Revoke, EndsWhatIsUnderWayAndRefusesMore) {
+  World(2).run([](Rank& rank) {
+    Buffer<int> data(1);
+    ASSERT_NCCL(ncclRecv(data.data(), 1, ncclInt32, 1 - rank.rank, rank.comm, rank.stream));
+    EXPECT_EQ(ncclCommRevoke(rank.comm, 1), ncclInvalidArgument);
+    ASSERT_NCCL(ncclCommRevoke(nullptr, 0));
+    ASSERT_NCCL(ncclCommRevoke(rank.comm, 0));
+    rank.synchronize();
+    EXPECT_EQ(ncclSend(data.data(), 1, ncclInt32, 0, rank.comm, rank.stream), ncclInvalidUsage);
+    EXPECT_EQ(ncclCommRevoke(rank.comm, 0), ncclInvalidArgument);
+    EXPECT_EQ(ncclCommFinalize(rank.comm), ncclInvalidArgument);
+    ncclComm_t child = nullptr;
+    ASSERT_NCCL(ncclCommSplit(rank.comm, 0, 0, &child, nullptr));
+    EXPECT_EQ(sum(rank, child, 1), 2);
+    ASSERT_NCCL(ncclCommDestroy(child));
+  });
+}
+
+TEST(Config, IsReadAtItsOwnSize) {
+  World(1).run([](Rank& rank) {
+    ncclConfig_t longer[2] = {NCCL_CONFIG_INITIALIZER, NCCL_CONFIG_INITIALIZER};
+    longer[0].size = sizeof longer;
+    ncclConfig_t shorter = NCCL_CONFIG_INITIALIZER;
+    shorter.size = offsetof(ncclConfig_t, blocking);
+    shorter.blocking = 77;  // beyond its size
+    ncclConfig_t older = NCCL_CONFIG_INITIALIZER;
+    older.version = NCCL_VERSION(2, 13, 0);
+    older.blocking = 77;
+    for (ncclConfig_t* config : {&longer[0], &shorter, &older}) {
+      ncclComm_t child = nullptr;
+      EXPECT_NCCL(ncclCommSplit(rank.comm, 0, 0, &child, config));
+      EXPECT_NCCL(ncclCommDestroy(child));
+    }
+    ncclConfig_t bad = NCCL_CONFIG_INITIALIZER;
+    bad.magic = 1;
+    ncclComm_t child = nullptr;
+    EXPECT_EQ(ncclCommSplit(rank.comm, 0, 0, &child, &bad), ncclInvalidArgument);
+  });
+}
+
+/// Ranks as threads with non-blocking communicators; `body` destroys or aborts.
+void run_unblocked(int ranks, const std::function<void(Rank&)>& body) {
+  ncclUniqueId id;
+  ASSERT_NCCL(ncclGetUniqueId(&id));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks; ++r) {
+    threads.emplace_back([&, r] {
+      Rank rank(r, ranks);
+      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+      config.blocking = 0;
+      ASSERT_EQ(ncclCommInitRankConfig(&rank.comm, ranks, id, r, &config), ncclInProgress);
+      ASSERT_NE(rank.comm, nullptr);
+      body(rank);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(NonBlocking, GoesThroughItsLife) {
+  run_unblocked(3, [](Rank& rank) {
+    ASSERT_EQ(outcome(rank.comm), ncclSuccess);
+    Buffer<int> data(1, rank.rank);
+    ncclResult_t result =
+        ncclAllReduce(data.data(), data.data(), 1, ncclInt32, ncclSum, rank.comm, rank.stream);
+    EXPECT_TRUE(result == ncclSuccess || result == ncclInProgress);
+    ASSERT_EQ(outcome(rank.comm), ncclSuccess);
+    rank.synchronize();
+    EXPECT_EQ(data[0], 3);
+    ncclComm_t child = nullptr;
+    ASSERT_EQ(ncclCommSplit(rank.comm, 0, 0, &child, nullptr), ncclInProgress);
+    ASSERT_EQ(outcome(rank.comm), ncclSuccess);
+    ASSERT_NE(child, nullptr);
+    result = ncclCommFinalize(child);
+    EXPECT_TRUE(result == ncclSuccess || result == ncclInProgress);
+    ASSERT_EQ(outcome(child), ncclSuccess);
+    EXPECT_NCCL(ncclCommDestroy(child));
+    EXPECT_NCCL(ncclCommDestroy(rank.comm));
+  });
+}
+
+TEST(NonBlocking, MayNotBeUsedWhileInProgress) {
+  ncclUniqueId id;
+  ASSERT_NCCL(ncclGetUniqueId(&id));
+  Rank rank(0, 2);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  // The other rank never comes.
+  ASSERT_EQ(ncclCommInitRankConfig(&rank.comm, 2, id, 0, &config), ncclInProgress);
+  EXPECT_EQ(ncclSend(nullptr, 0, ncclInt8, 1, rank.comm, rank.stream), ncclInvalidArgument);
+  EXPECT_EQ(ncclCommFinalize(rank.comm), ncclInvalidArgument);
+  EXPECT_EQ(ncclCommDestroy(rank.comm), ncclInvalidArgument);
+  EXPECT_NCCL(ncclCommAbort(rank.comm));
+}
+
+TEST(NonBlocking, IsNotMixedWithBlockingOnes) {
+  Rank rank(0, 1);
+  ncclUniqueId ids[2];
+  ASSERT_NCCL(ncclGetUniqueId(&ids[0]));
+  ASSERT_NCCL(ncclGetUniqueId(&ids[1]));
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ncclComm_t comms[2] = {};
+  ASSERT_NCCL(ncclGroupStart());
+  ncclCommInitRankConfig(&comms[0], 1, ids[0], 0, &config);
+  ncclCommInitRank(&comms[1], 1, ids[1], 0);
+  EXPECT_EQ(ncclGroupEnd(), ncclInvalidArgument);
+}
+
+}  // namespace
+}  // namespace railyard::emulator
