@@ -41,6 +41,7 @@ struct Arguments {
   std::vector<std::string> env;
   std::vector<std::string> env_on;
   std::string libraries;
+  std::string nccl;
   JobOptions job;
   std::vector<std::string> program;
 };
@@ -149,6 +150,11 @@ std::string check(const Arguments& arguments, int ranks, std::set<int>* bare) {
   return "";
 }
 
+/// Where an NCCL of another version than the one beside the other libraries is.
+std::filesystem::path nccl_folder(const Arguments& arguments) {
+  return std::filesystem::absolute(arguments.libraries).parent_path() / ("nccl-" + arguments.nccl);
+}
+
 Environment rank_environment(const Arguments& arguments, const Environment& base, int rank,
                              bool preload) {
   Environment environment = base;
@@ -156,6 +162,9 @@ Environment rank_environment(const Arguments& arguments, const Environment& base
     prepend(std::filesystem::absolute(arguments.preload).string(), &environment, "LD_PRELOAD");
   }
   prepend(arguments.libraries, &environment, "LD_LIBRARY_PATH");
+  if (!arguments.nccl.empty()) {
+    prepend(nccl_folder(arguments).string(), &environment, "LD_LIBRARY_PATH");
+  }
   for (const std::string& entry : arguments.env) set_variable(entry, &environment);
   for (const std::string& entry : arguments.env_on) {
     int target;
@@ -184,6 +193,9 @@ int launch(const Arguments& arguments) {
   std::set<int> bare;
   error = check(arguments, ranks, &bare);
   if (!error.empty()) return fail(error);
+  if (!arguments.nccl.empty() && !std::filesystem::exists(nccl_folder(arguments))) {
+    return fail("--nccl " + arguments.nccl + ": there is no " + nccl_folder(arguments).string());
+  }
   int port = free_port();
   if (port == 0) return fail("found no free port for MASTER_PORT");
 
@@ -230,6 +242,8 @@ void add_options(CLI::App* app, Arguments* arguments) {
                   "Seconds after which all ranks are stopped")
       ->check(CLI::PositiveNumber);
   app->add_flag("--tag-output", arguments->job.tag_output, "Begin each line with the rank in []");
+  app->add_option("--nccl", arguments->nccl,
+                  "Version of the emulated NCCL, as in 2.20, instead of the usual one");
   app->add_option("--libraries", arguments->libraries, "Folder of the emulated CUDA and NCCL")
       ->check(CLI::ExistingDirectory);
 }

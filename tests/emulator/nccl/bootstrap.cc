@@ -69,7 +69,7 @@ class Root {
       auto rank = static_cast<size_t>(greeting.record.rank);
       bool fits =
           static_cast<size_t>(greeting.record.ranks) == table_.size() && !ranks_[rank].valid();
-      bool same = greeting.record.version == NCCL_VERSION_CODE;
+      bool same = greeting.record.version == nccl_version();
       if (!fits || !same) {
         ranks_.push_back(std::move(fd));
         return ncclInvalidUsage;
