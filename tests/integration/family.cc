@@ -40,15 +40,6 @@ Function look_up(const char* name) {
   return reinterpret_cast<Function>(found);
 }
 
-/// Polls until the call that returned `result` is over.
-void settle(ncclComm_t comm, ncclResult_t result) {
-  while (result == ncclInProgress) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // programs can only ask
-    REQUIRE(ncclCommGetAsyncError(comm, &result));
-  }
-  REQUIRE(result);
-}
-
 void scalable(Job& job) {
   ncclComm_t comm = nullptr;
   REQUIRE(look_up<Scalable>("ncclCommInitRankScalable")(

@@ -111,6 +111,14 @@ void Buffer::expect_value(size_t offset, size_t elements, int wanted) const {
   }
 }
 
+void settle(ncclComm_t comm, ncclResult_t result) {
+  while (result == ncclInProgress) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // programs can only ask
+    REQUIRE(ncclCommGetAsyncError(comm, &result));
+  }
+  REQUIRE(result);
+}
+
 void exchange_all(ncclComm_t comm, cudaStream_t stream, size_t elements, int message) {
   int rank = 0, ranks = 0;
   REQUIRE(ncclCommUserRank(comm, &rank));
@@ -120,7 +128,7 @@ void exchange_all(ncclComm_t comm, cudaStream_t stream, size_t elements, int mes
   for (int peer = 0; peer < ranks; ++peer) {
     from.set(static_cast<size_t>(peer) * elements, elements, rank, peer, message);
   }
-  REQUIRE(ncclAlltoAll(from.data(), to.data(), elements, ncclInt32, comm, stream));
+  settle(comm, ncclAlltoAll(from.data(), to.data(), elements, ncclInt32, comm, stream));
   REQUIRE(cudaStreamSynchronize(stream));
   for (int peer = 0; peer < ranks; ++peer) {
     to.expect(static_cast<size_t>(peer) * elements, elements, peer, rank, message);

@@ -59,6 +59,9 @@ class Buffer {
 /// All ranks send `elements` to all, by ncclAlltoAll, and check what arrives. Returns when done.
 void exchange_all(ncclComm_t comm, cudaStream_t stream, size_t elements, int number);
 
+/// Polls until the call that returned `result` is over.
+void settle(ncclComm_t comm, ncclResult_t result);
+
 /// Waits until the communicator reports something else than success or ncclInProgress.
 ncclResult_t wait_for_error(ncclComm_t comm);
 

@@ -70,15 +70,6 @@ struct Holdings {
   }
 };
 
-/// Polls until the call that returned `result` is over.
-void wait_for_end(ncclComm_t comm, ncclResult_t result) {
-  while (result == ncclInProgress) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // programs can only ask
-    REQUIRE(ncclCommGetAsyncError(comm, &result));
-  }
-  REQUIRE(result);
-}
-
 /// Children of `world`, each used and then ended in one of the ways there are.
 void make_and_end(ncclComm_t world, cudaStream_t stream, int rank, int count) {
   for (int i = 0; i < count; ++i) {
@@ -93,7 +84,7 @@ void make_and_end(ncclComm_t world, cudaStream_t stream, int rank, int count) {
         REQUIRE(ncclCommAbort(comm));
         break;
       case 1:
-        wait_for_end(comm, ncclCommFinalize(comm));
+        settle(comm, ncclCommFinalize(comm));
         [[fallthrough]];
       default: {
         const ncclResult_t ended = ncclCommDestroy(comm);
