@@ -32,7 +32,7 @@ void group() {
   ncclGroupEnd();
 }
 
-const Case kCases[] = {
+constexpr Case kCases[] = {
     {"none", [] {}},
     {"ncclSend", [] { ncclSend(buffer, 1, ncclChar, 0, comm(), nullptr); }},
     {"ncclRecv", [] { ncclRecv(buffer, 1, ncclChar, 0, comm(), nullptr); }},

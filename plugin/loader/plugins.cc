@@ -107,6 +107,7 @@ using namespace railyard::loader;
 RY_PLUGIN_EXPORT const char railyard_instance[];
 const char railyard_instance[] = "railyard";
 
+// NOLINTBEGIN(readability-identifier-naming): NCCL's names
 RY_PLUGIN_EXPORT const tuner::V2 ncclTunerPlugin_v2;
 RY_PLUGIN_EXPORT const tuner::V3 ncclTunerPlugin_v3;
 RY_PLUGIN_EXPORT const tuner::V4 ncclTunerPlugin_v4;
@@ -123,3 +124,4 @@ const tuner::V6 ncclTunerPlugin_v6 = {{kName, init_with_hash<6>, get_info<6>, fi
                                       get_chunk_size};
 const EnvironmentPlugin ncclEnvPlugin_v1 = kEnvironmentPlugin;
 const EnvironmentPlugin ncclEnvPlugin_v2 = kEnvironmentPlugin;
+// NOLINTEND(readability-identifier-naming)

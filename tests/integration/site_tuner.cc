@@ -29,5 +29,7 @@ ncclResult_t finalize(void*) { return ncclSuccess; }
 
 }  // namespace
 
+// NOLINTBEGIN(readability-identifier-naming): NCCL's names
 extern "C" __attribute__((visibility("default"))) const Tuner ncclTunerPlugin_v5;
 const Tuner ncclTunerPlugin_v5 = {"site", init, get_info, finalize};
+// NOLINTEND(readability-identifier-naming)

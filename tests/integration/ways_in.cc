@@ -37,7 +37,7 @@ namespace {
 void check(bool good, const char* call) {
   if (!good) fail(std::string("failed: ") + call);
 }
-#define CHECK(call) check((call) == 0, #call)
+#define RY_CHECK(call) check((call) == 0, #call)
 
 /// NCCL's functions as this program knows them.
 struct Nccl {
@@ -95,31 +95,31 @@ void exchange_all([[maybe_unused]] const Nccl& nccl, ncclComm_t comm, const Rank
   const size_t all = kElements * static_cast<size_t>(self.ranks);
   void *from = nullptr, *to = nullptr;
   cudaStream_t stream = nullptr;
-  CHECK(cudaMalloc(&from, all * sizeof(int)));
-  CHECK(cudaMalloc(&to, all * sizeof(int)));
-  CHECK(cudaStreamCreate(&stream));
+  RY_CHECK(cudaMalloc(&from, all * sizeof(int)));
+  RY_CHECK(cudaMalloc(&to, all * sizeof(int)));
+  RY_CHECK(cudaStreamCreate(&stream));
   std::vector<int> contents(all);
   for (size_t i = 0; i < all; ++i) contents[i] = self.rank * 1000000 + static_cast<int>(i);
-  CHECK(cudaMemcpy(from, contents.data(), all * sizeof(int), cudaMemcpyHostToDevice));
-  CHECK(RY_CALL(ncclGroupStart)());
+  RY_CHECK(cudaMemcpy(from, contents.data(), all * sizeof(int), cudaMemcpyHostToDevice));
+  RY_CHECK(RY_CALL(ncclGroupStart)());
   for (int peer = 0; peer < self.ranks; ++peer) {
     const auto offset = static_cast<size_t>(peer) * kElements;
-    CHECK(RY_CALL(ncclSend)(static_cast<int*>(from) + offset, kElements, ncclInt32, peer, comm,
-                            stream));
-    CHECK(RY_CALL(ncclRecv)(static_cast<int*>(to) + offset, kElements, ncclInt32, peer, comm,
-                            stream));
+    RY_CHECK(RY_CALL(ncclSend)(static_cast<int*>(from) + offset, kElements, ncclInt32, peer, comm,
+                               stream));
+    RY_CHECK(RY_CALL(ncclRecv)(static_cast<int*>(to) + offset, kElements, ncclInt32, peer, comm,
+                               stream));
   }
-  CHECK(RY_CALL(ncclGroupEnd)());
-  CHECK(cudaStreamSynchronize(stream));
-  CHECK(cudaMemcpy(contents.data(), to, all * sizeof(int), cudaMemcpyDeviceToHost));
+  RY_CHECK(RY_CALL(ncclGroupEnd)());
+  RY_CHECK(cudaStreamSynchronize(stream));
+  RY_CHECK(cudaMemcpy(contents.data(), to, all * sizeof(int), cudaMemcpyDeviceToHost));
   for (size_t i = 0; i < all; ++i) {
     const auto source = static_cast<int>(i / kElements);
     const auto element = static_cast<size_t>(self.rank) * kElements + i % kElements;
     check(contents[i] == source * 1000000 + static_cast<int>(element), "right bytes arrive");
   }
-  CHECK(cudaStreamDestroy(stream));
-  CHECK(cudaFree(from));
-  CHECK(cudaFree(to));
+  RY_CHECK(cudaStreamDestroy(stream));
+  RY_CHECK(cudaFree(from));
+  RY_CHECK(cudaFree(to));
 }
 
 /// `between` runs at rank 0 when it has the unique id.
@@ -128,12 +128,12 @@ ncclComm_t create(
     const std::function<void()>& between = [] {}) {
   std::vector<ncclUniqueId> ids(1);
   if (self.rank == 0) {
-    CHECK(RY_CALL(ncclGetUniqueId)(ids.data()));
+    RY_CHECK(RY_CALL(ncclGetUniqueId)(ids.data()));
     between();
   }
   property::share_between_processes(self.rank, self.ranks, ids);
   ncclComm_t comm = nullptr;
-  CHECK(RY_CALL(ncclCommInitRank)(&comm, self.ranks, ids[0], self.rank));
+  RY_CHECK(RY_CALL(ncclCommInitRank)(&comm, self.ranks, ids[0], self.rank));
   return comm;
 }
 
@@ -141,7 +141,7 @@ void exchange(const Nccl& nccl) {
   const Rank self;
   ncclComm_t comm = create(nccl, self);
   exchange_all(nccl, comm, self);
-  CHECK(RY_CALL(ncclCommDestroy)(comm));
+  RY_CHECK(RY_CALL(ncclCommDestroy)(comm));
 }
 
 /// As NCCL loads its plugins: for itself alone, and late.
@@ -157,7 +157,7 @@ void load_plugin(const std::string& kind, const char* path) {
     };
     const auto* const table = static_cast<const Table*>(dlsym(plugin, "ncclEnvPlugin_v1"));
     check(table != nullptr, "an env plugin");
-    CHECK(table->init(2, 28, 9, ""));
+    RY_CHECK(table->init(2, 28, 9, ""));
     check(std::string(table->get("RANK")) == std::getenv("RANK"), "variables are forwarded");
     return;
   }
@@ -169,8 +169,8 @@ void load_plugin(const std::string& kind, const char* path) {
   const auto* const table = static_cast<const Table*>(dlsym(plugin, "ncclTunerPlugin_v5"));
   check(table != nullptr, "a tuner");
   void* context = nullptr;
-  CHECK(table->init(&context, 4711, static_cast<size_t>(number("WORLD_SIZE")), 2, nullptr, nullptr,
-                    nullptr));
+  RY_CHECK(table->init(&context, 4711, static_cast<size_t>(number("WORLD_SIZE")), 2, nullptr,
+                       nullptr, nullptr));
 }
 
 /// NCCL loads the environment plugin in the first call that reads settings: at rank 0 that is the
@@ -180,10 +180,10 @@ void split(const Nccl& nccl, const Rank& self, const char* env, const char* tune
   if (self.rank != 0) load_plugin("env", env);
   load_plugin("tuner", tuner);
   ncclComm_t child = nullptr;
-  CHECK(RY_CALL(ncclCommSplit)(world, 0, self.rank, &child, nullptr));
+  RY_CHECK(RY_CALL(ncclCommSplit)(world, 0, self.rank, &child, nullptr));
   exchange_all(nccl, child, self);
-  CHECK(RY_CALL(ncclCommDestroy)(child));
-  CHECK(RY_CALL(ncclCommDestroy)(world));
+  RY_CHECK(RY_CALL(ncclCommDestroy)(child));
+  RY_CHECK(RY_CALL(ncclCommDestroy)(world));
 }
 
 void run(int argc, char** argv) {
@@ -201,7 +201,7 @@ void run(int argc, char** argv) {
   ncclComm_t before = create(nccl, self);
   if (how == "plugin" && argc == 4) load_plugin(argv[2], argv[3]);
   exchange(nccl);
-  CHECK(RY_CALL(ncclCommDestroy)(before));
+  RY_CHECK(RY_CALL(ncclCommDestroy)(before));
 }
 
 }  // namespace
@@ -212,7 +212,7 @@ int main(int argc, char** argv) {
                  "usage: ways_in first|later|copies PATH...|plugin KIND PATH|split ENV TUNER\n");
     return 2;
   }
-  CHECK(cudaSetDevice(number("LOCAL_RANK")));
+  RY_CHECK(cudaSetDevice(number("LOCAL_RANK")));
   run(argc, argv);
   return 0;
 }

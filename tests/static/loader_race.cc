@@ -43,6 +43,7 @@ void load_and_call(const char* path) {
 int main(int argc, char** argv) {
   if (argc < 3 || dlopen(argv[1], RTLD_NOW | RTLD_LOCAL) == nullptr) return 2;
   std::vector<std::thread> threads;
+  threads.reserve(2 * static_cast<size_t>(argc - 2));
   // Each library is also loaded twice at a time.
   for (int i = 0; i < 2 * (argc - 2); ++i) {
     threads.emplace_back(load_and_call, argv[2 + i % (argc - 2)]);

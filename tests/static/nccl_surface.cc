@@ -19,7 +19,7 @@ struct Row {
   int first;
 };
 
-const Row kRows[] = {
+constexpr Row kRows[] = {
 #define RY_ROW(name, first, ...) {#name, first},
     RY_NCCL_FUNCTIONS(RY_ROW, RY_ROW, RY_ROW, RY_ROW)
 #undef RY_ROW

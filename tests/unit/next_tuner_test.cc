@@ -66,11 +66,11 @@ ncclResult_t chunk(void*, tuner::Collective, size_t bytes, int, int, int, size_t
   return ncclSuccess;
 }
 
-const tuner::V2 kV2 = {"two", old_init, info_v2, finish};
-const tuner::V3 kV3 = {"three", old_init, info_v3, finish};
-const tuner::V4 kV4 = {"four", old_init, info_v4, finish};
-const tuner::V5 kV5 = {"five", new_init, info_v4, finish};
-const tuner::V6 kV6 = {{"six", new_init, info_v4, finish}, chunk};
+constexpr tuner::V2 kV2 = {"two", old_init, info_v2, finish};
+constexpr tuner::V3 kV3 = {"three", old_init, info_v3, finish};
+constexpr tuner::V4 kV4 = {"four", old_init, info_v4, finish};
+constexpr tuner::V5 kV5 = {"five", new_init, info_v4, finish};
+constexpr tuner::V6 kV6 = {{"six", new_init, info_v4, finish}, chunk};
 
 class NextTunerTest : public testing::Test {
  protected:
