@@ -8,7 +8,7 @@
 //   ways_in later              one that is made after another, which carries nothing
 //   ways_in copies PATH...     as first, with several copies of NCCL that the program loads itself
 //   ways_in plugin KIND PATH   as later; between the two the program loads the plugin, as an NCCL
-//                              would: KIND is env or tuner
+//                              would: KIND is env or tuner, PATH may be STATIC_PLUGIN
 //   ways_in split ENV TUNER    loads both plugins during the creation of a communicator, and uses
 //                              another one that is split from it
 #include <dlfcn.h>
@@ -144,9 +144,10 @@ void exchange(const Nccl& nccl) {
   RY_CHECK(RY_CALL(ncclCommDestroy)(comm));
 }
 
-/// As NCCL loads its plugins: for itself alone, and late.
+/// As NCCL loads its plugins: for itself alone, and late; or as it finds those that are there.
 void load_plugin(const std::string& kind, const char* path) {
-  void* const plugin = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  const bool there = std::strcmp(path, "STATIC_PLUGIN") == 0;
+  void* const plugin = dlopen(there ? nullptr : path, RTLD_NOW | RTLD_LOCAL);
   if (plugin == nullptr) fail(dlerror());
   if (kind == "env") {
     struct Table {
