@@ -112,6 +112,9 @@ void Buffer::expect_value(size_t offset, size_t elements, int wanted) const {
 }
 
 void settle(ncclComm_t comm, ncclResult_t result) {
+  REQUIRE(result == ncclSuccess || result == ncclInProgress);
+  // A call may return success and leave it to the state that it is under way.
+  REQUIRE(ncclCommGetAsyncError(comm, &result));
   while (result == ncclInProgress) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));  // programs can only ask
     REQUIRE(ncclCommGetAsyncError(comm, &result));

@@ -50,15 +50,17 @@ void serve(int ranks, const std::vector<ncclUniqueId>& ids) {
     return bind(fd, address.ai_addr, address.ai_addrlen) == 0 && listen(fd, 64) == 0;
   });
   if (listener < 0) fail(std::string("cannot listen on MASTER_PORT: ") + std::strerror(errno));
-  for (int i = 1; i < ranks; ++i) {
-    const int peer = accept(listener, nullptr, nullptr);
+  // Nobody goes on, perhaps to ask for other ids, before all have come and nobody listens any more.
+  std::vector<int> peers;
+  for (int i = 1; i < ranks; ++i) peers.push_back(accept(listener, nullptr, nullptr));
+  close(listener);
+  for (const int peer : peers) {
     const size_t bytes = ids.size() * sizeof(ncclUniqueId);
     if (peer < 0 || send(peer, ids.data(), bytes, MSG_NOSIGNAL) != static_cast<ssize_t>(bytes)) {
       fail(std::string("cannot send unique ids: ") + std::strerror(errno));
     }
     close(peer);
   }
-  close(listener);
 }
 
 void ask(std::vector<ncclUniqueId>& ids) {
