@@ -40,13 +40,19 @@ ncclResult_t capturing_graph(CUstream stream, CUgraph* graph) {
 
 Communicator::Communicator() : cancel_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
-void Communicator::end_async(ncclResult_t result) {
-  if (result != ncclSuccess) give_up(result);
-  busy_ = false;
+ncclResult_t Communicator::state() const {
+  ncclResult_t state = state_.load();
+  return state != ncclSuccess ? state : failure_.load();
+}
+
+ncclResult_t Communicator::ask_state(ncclResult_t* state) const {
+  return ncclCommGetAsyncError(handle_, state);
 }
 
 ncclResult_t Communicator::check_ready() const {
-  ncclResult_t now = state();
+  ncclResult_t now = ncclSuccess;
+  ncclResult_t asked = ask_state(&now);
+  if (asked != ncclSuccess) return asked;
   if (now == ncclSuccess) return now;
   if (now != ncclInProgress) return fail(now, "rank %d: the communicator has failed", rank_);
   return fail(ncclInvalidArgument,
@@ -54,9 +60,9 @@ ncclResult_t Communicator::check_ready() const {
 }
 
 ncclResult_t Communicator::check_usable() const {
+  if (revoked_) return fail(ncclInvalidUsage, "rank %d: the communicator was revoked", rank_);
   ncclResult_t ready = check_ready();
   if (ready != ncclSuccess) return ready;
-  if (revoked_) return fail(ncclInvalidUsage, "rank %d: the communicator was revoked", rank_);
   if (suspended_) return fail(ncclInvalidUsage, "rank %d: the communicator is suspended", rank_);
   if (!finalized_) return ncclSuccess;
   return fail(ncclInvalidUsage, "rank %d: the communicator was finalized", rank_);
@@ -94,27 +100,32 @@ ncclResult_t Communicator::find_operation(ncclRedOp_t op, ncclDataType_t type,
   return ncclSuccess;
 }
 
-ncclResult_t Communicator::check_batch(const Batch& batch) const {
-  ncclResult_t result = check_self(batch.points, rank_);
-  if (result != ncclSuccess) return result;
+ncclResult_t Communicator::add_stream(CUstream stream, Batch* batch) const {
   ContextScope scope(device_.context());
-  CUgraph first = nullptr;
-  for (CUstream stream : batch.streams) {
-    CUgraph graph = nullptr;
-    result = capturing_graph(stream, &graph);
-    if (result != ncclSuccess) return result;
-    if (stream == batch.streams.front()) first = graph;
-    if (graph != first) {
-      return fail(ncclInvalidUsage,
-                  "rank %d: the streams of a group must all be captured by one graph, or none",
-                  rank_);
-    }
+  CUgraph graph = nullptr;
+  ncclResult_t result = capturing_graph(stream, &graph);
+  if (result != ncclSuccess) return result;
+  if (!batch->streams.empty() && graph != batch->graph) {
+    return fail(ncclInvalidUsage,
+                "rank %d: the streams of a group must all be captured by one graph, or none",
+                rank_);
   }
+  batch->graph = graph;
+  batch->streams.push_back(stream);
+  return ncclSuccess;
+}
+
+ncclResult_t Communicator::ask_tuner(const Batch& batch) const {
   for (const Task& task : batch.collectives) {
-    result = tuner_.ask(task);
+    ncclResult_t result = tuner_.ask(task);
     if (result != ncclSuccess) return result;
   }
   return ncclSuccess;
+}
+
+ncclResult_t Communicator::check_batch(const Batch& batch) const {
+  ncclResult_t result = ask_tuner(batch);
+  return result == ncclSuccess ? check_self(batch.points, rank_) : result;
 }
 
 /// The last stream is launched on: it waits for the others and for the previous work.
@@ -209,7 +220,7 @@ void Communicator::run_in_stream(void* argument) {
   std::shared_ptr<Communicator> self = work->communicator;
   if (self->enter()) {
     std::lock_guard kernel(self->kernel_);
-    if (self->state_.load() == ncclSuccess) {
+    if (self->failure_.load() == ncclSuccess) {
       ncclResult_t result = self->execute(*work);
       if (result != ncclSuccess && !self->aborted_) self->give_up(result);
     }
@@ -249,10 +260,9 @@ void Communicator::leave() {
   changed_.notify_all();
 }
 
-ncclResult_t Communicator::give_up(ncclResult_t reason) {
+void Communicator::give_up(ncclResult_t reason) {
   ncclResult_t none = ncclSuccess;
-  state_.compare_exchange_strong(none, reason);
-  return reason;
+  failure_.compare_exchange_strong(none, reason);
 }
 
 void Communicator::wait_until_idle() {
@@ -260,28 +270,35 @@ void Communicator::wait_until_idle() {
   changed_.wait(lock, [&] { return outstanding_ == 0 && inside_ == 0; });
 }
 
-ncclResult_t Communicator::finalize() {
+void Communicator::wait_for_graphs() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return graphs_ == 0; });
+}
+
+ncclResult_t Communicator::begin_finalize() {
   if (finalized_ || revoked_) {
     return fail(ncclInvalidArgument, "rank %d: the communicator was finalized or revoked before",
                 rank_);
   }
   finalized_ = true;
+  return ncclSuccess;
+}
+
+ncclResult_t Communicator::end_finalize() {
   wait_until_idle();
+  wait_for_graphs();
   return ncclSuccess;
 }
 
 ncclResult_t Communicator::destroy() {
   wait_until_idle();
-  {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return graphs_ == 0; });
-  }
-  if (state_.load() == ncclSuccess && joined_ && !revoked_) fabric_.drain();
+  if (!revoked_) wait_for_graphs();
+  if (failure_.load() == ncclSuccess && joined_ && !revoked_) fabric_.drain();
   close();
   return ncclSuccess;
 }
 
-ncclResult_t Communicator::revoke() {
+ncclResult_t Communicator::begin_revoke() {
   if (finalized_ || revoked_) {
     return fail(ncclInvalidArgument, "rank %d: the communicator was finalized or revoked before",
                 rank_);
@@ -289,6 +306,11 @@ ncclResult_t Communicator::revoke() {
   revoked_ = true;
   aborted_ = true;
   if (joined_) fabric_.bell().ring();
+  return ncclSuccess;
+}
+
+ncclResult_t Communicator::end_revoke() {
+  wait_until_idle();
   return ncclSuccess;
 }
 

@@ -29,6 +29,7 @@ class Communicator;
 struct Batch {
   std::shared_ptr<Communicator> communicator;
   std::vector<CUstream> streams;  ///< in the order in which they were first seen
+  CUgraph graph = nullptr;        ///< that captures all of them; null: none is captured
   std::vector<Task> collectives;
   std::vector<Task> points;
 };
@@ -42,9 +43,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// As its creator wished: calls that take time return at once and go on in a thread.
   void set_blocking(bool blocking) { blocking_ = blocking; }
   bool blocking() const { return blocking_; }
-  /// Between the two, what was begun by a call that has returned goes on.
-  void begin_async() { busy_ = true; }
-  void end_async(ncclResult_t result);
+  /// By which it asks about itself.
+  void set_handle(ncclComm_t handle) { handle_ = handle; }
+  /// How calls on it went that had returned before; ncclInProgress: they go on.
+  void set_state(ncclResult_t state) { state_ = state; }
 
   ncclResult_t set_device(int device) { return device_.open(device); }
   void set_rank(int rank, int ranks) {
@@ -73,7 +75,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// Alike on all ranks.
   uint64_t hash() const;
   /// ncclSuccess, ncclInProgress, or why the communicator is of no more use.
-  ncclResult_t state() const { return busy_ ? ncclInProgress : state_.load(); }
+  ncclResult_t state() const;
+  /// state() by way of ncclCommGetAsyncError, which as in the real NCCL others may answer.
+  ncclResult_t ask_state(ncclResult_t* state) const;
   /// ncclSuccess if nothing is in progress and nothing has failed.
   ncclResult_t check_ready() const;
   /// ncclSuccess if operations may be enqueued, else what the call is to return.
@@ -84,15 +88,22 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// What `op` means for data of `type`.
   ncclResult_t find_operation(ncclRedOp_t op, ncclDataType_t type, Operation* operation) const;
 
+  /// ncclInvalidUsage unless all streams of a batch are captured by one graph, or none is.
+  ncclResult_t add_stream(CUstream stream, Batch* batch) const;
+  ncclResult_t ask_tuner(const Batch& batch) const;
   /// Refuses what can be seen to be wrong before anything is launched.
   ncclResult_t check_batch(const Batch& batch) const;
   ncclResult_t launch(Batch batch);
 
-  ncclResult_t finalize();
+  /// Between the two whatever others do takes its course.
+  ncclResult_t begin_finalize();
+  ncclResult_t end_finalize();
   ncclResult_t destroy();
   ncclResult_t abort();
-  /// Ends what is under way; the communicator may still be destroyed, split or shrunk.
-  ncclResult_t revoke();
+  /// Between the two what is under way ends; then the communicator may still be destroyed, split
+  /// or shrunk.
+  ncclResult_t begin_revoke();
+  ncclResult_t end_revoke();
   /// Between the two no operations are accepted.
   ncclResult_t suspend();
   ncclResult_t resume();
@@ -115,8 +126,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void leave();
   ncclResult_t order_before(const Batch& batch, bool capturing);
   ncclResult_t order_after(const Batch& batch, bool capturing);
-  ncclResult_t give_up(ncclResult_t reason);
+  void give_up(ncclResult_t reason);
   void wait_until_idle();
+  void wait_for_graphs();
   void close();
   void write_statistics();
 
@@ -125,15 +137,16 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Tuner tuner_;
   int rank_ = -1;
   int ranks_ = 0;
-  UniqueFd cancel_;                   ///< readable once aborted
-  std::atomic<bool> aborted_{false};  ///< work gives up
-  std::atomic<bool> ended_{false};    ///< and so do set-ups of children
-  std::atomic<ncclResult_t> state_{ncclSuccess};
+  UniqueFd cancel_;                                 ///< readable once aborted
+  std::atomic<bool> aborted_{false};                ///< work gives up
+  std::atomic<bool> ended_{false};                  ///< and so do set-ups of children
+  std::atomic<ncclResult_t> state_{ncclSuccess};    ///< of calls
+  std::atomic<ncclResult_t> failure_{ncclSuccess};  ///< of creation or work; the first one stays
+  ncclComm_t handle_ = nullptr;
   bool finalized_ = false;
   bool revoked_ = false;
   bool suspended_ = false;
   bool blocking_ = true;
-  std::atomic<bool> busy_{false};
 
   std::mutex mutex_;  ///< guards what follows
   std::condition_variable changed_;

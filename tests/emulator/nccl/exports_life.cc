@@ -8,6 +8,7 @@
 
 #include "bootstrap.h"
 #include "communicator.h"
+#include "config.h"
 #include "creation_calls.h"
 #include "device.h"
 #include "exports.h"
@@ -19,19 +20,41 @@ using namespace railyard::emulator;  // NOLINT: this file only puts C names on t
 
 namespace {
 
-/// Adds a job on a live communicator to the group; null communicators have nothing to do.
-template <typename F>
-ncclResult_t on_communicator(const char* function, ncclComm_t comm, bool ready, F run,
-                             bool background = true) {
+using End = ncclResult_t (Communicator::*)();
+
+/// Ends a communicator, if there is one, by the end of the group, blocking or not.
+ncclResult_t end(const char* function, ncclComm_t comm, bool ready, End how) {
   if (comm == nullptr) return ncclSuccess;
   return grouped([&]() -> ncclResult_t {
     std::shared_ptr<Communicator> communicator = find_handle(comm);
     if (!communicator) return bad_communicator(function);
-    if (ready && communicator->state() == ncclInProgress) return communicator->check_ready();
-    add_job(
-        Job{communicator, [communicator, run] { return run(*communicator); }, [] {}, background});
-    return ncclSuccess;
+    ncclResult_t result = ready ? communicator->check_ready() : ncclSuccess;
+    if (result != ncclSuccess) return result;
+    auto run = [=] {
+      ncclResult_t ended = (communicator.get()->*how)();
+      remove_handle(comm);
+      return ended;
+    };
+    return add_job(Job{communicator, run, true});
   });
+}
+
+/// Two steps: what can be refused, at once, and what takes time.
+ncclResult_t in_steps(const std::shared_ptr<Communicator>& communicator, End begin, End finish) {
+  ncclResult_t result = (communicator.get()->*begin)();
+  if (result != ncclSuccess) return result;
+  return add_job(Job{communicator, [=] { return (communicator.get()->*finish)(); }});
+}
+
+/// create_rank() as a group of its own.
+ncclResult_t create_with_config(const char* function, ncclComm_t* newcomm, int ranks,
+                                const ncclUniqueId& id, int rank, const ncclConfig_t* config) {
+  ncclResult_t result =
+      grouped([&] { return create_rank(function, newcomm, ranks, id, rank, config); });
+  if (result != ncclSuccess) return result;
+  std::shared_ptr<Communicator> created = find_handle(*newcomm);
+  if (created && !created->blocking()) created->ask_state(&result);
+  return result;
 }
 
 template <typename F>
@@ -39,8 +62,23 @@ ncclResult_t query(const char* function, ncclComm_t comm, int* out, F get) {
   std::shared_ptr<Communicator> communicator = find_handle(comm);
   if (!communicator) return bad_communicator(function);
   if (out == nullptr) return null_argument(function, "the result");
-  *out = get(*communicator);
-  return ncclSuccess;
+  ncclResult_t result = communicator->check_ready();
+  if (result == ncclSuccess) *out = get(*communicator);
+  return result;
+}
+
+ncclResult_t check_devices(const char* function, int count, const int* list) {
+  int available = 0;
+  ncclResult_t result = check(::cuInit(0), "cuInit");
+  if (result == ncclSuccess) result = check(::cuDeviceGetCount(&available), "cuDeviceGetCount");
+  for (int i = 0; i < count && list != nullptr && result == ncclSuccess; ++i) {
+    if (list[i] < 0 || list[i] >= available) {
+      result = fail(ncclInvalidArgument, "%s: there is no device %d", function, list[i]);
+    } else if (std::count(list, list + i, list[i]) > 0) {
+      result = fail(ncclInvalidUsage, "%s: device %d is named twice", function, list[i]);
+    }
+  }
+  return result;
 }
 
 }  // namespace
@@ -58,51 +96,43 @@ ncclResult_t pncclGetUniqueId(ncclUniqueId* id) {
 }
 
 ncclResult_t pncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId id, int rank) {
-  return create_rank("ncclCommInitRank", comm, nranks, id, rank, nullptr);
+  // Outside of groups the caller waits, whatever NCCL_COMM_BLOCKING says.
+  ncclResult_t result = create_rank("ncclCommInitRank", comm, nranks, id, rank, nullptr);
+  note_result(result);
+  return result;
 }
 
 ncclResult_t pncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId id, int rank,
                                      ncclConfig_t* config) {
-  return create_rank("ncclCommInitRankConfig", comm, nranks, id, rank, config);
+  return create_with_config("ncclCommInitRankConfig", comm, nranks, id, rank, config);
 }
 
 ncclResult_t pncclCommInitRankScalable(ncclComm_t* newcomm, int nranks, int myrank, int nId,
                                        ncclUniqueId* ids, ncclConfig_t* config) {
   constexpr const char* kName = "ncclCommInitRankScalable";
-  if (ids == nullptr || nId < 1) return null_argument(kName, "commIds");
-  return create_rank(kName, newcomm, nranks, ids[0], myrank, config);
+  if (ids == nullptr) return null_argument(kName, "commIds");
+  if (nId < 1 || nId > nranks) {
+    return fail(ncclInvalidArgument, "%s: %d ids for %d ranks", kName, nId, nranks);
+  }
+  return create_with_config(kName, newcomm, nranks, ids[0], myrank, config);
 }
 
 ncclResult_t pncclCommInitAll(ncclComm_t* comms, int ndev, const int* devlist) {
   constexpr const char* kName = "ncclCommInitAll";
   if (comms == nullptr) return null_argument(kName, "comm");
-  int available = 0;
-  ncclResult_t result = check(::cuInit(0), "cuInit");
-  if (result == ncclSuccess) result = check(::cuDeviceGetCount(&available), "cuDeviceGetCount");
-  if (result != ncclSuccess) return result;
-  std::vector<int> devices;
-  for (int i = 0; i < ndev; ++i) devices.push_back(devlist != nullptr ? devlist[i] : i);
-  std::fill_n(comms, devices.size(), nullptr);
-  for (size_t i = 0; i < devices.size(); ++i) {
-    if (devices[i] < 0 || devices[i] >= available) {
-      return fail(ncclInvalidUsage, "%s: there is no device %d", kName, devices[i]);
-    }
-    if (std::count(devices.begin(), devices.end(), devices[i]) > 1) {
-      return fail(ncclInvalidUsage, "%s: device %d is named twice", kName, devices[i]);
-    }
-  }
-  if (devices.empty()) return fail(ncclInvalidArgument, "%s: %d devices", kName, ndev);
+  if (ndev < 0) return fail(ncclInvalidArgument, "%s: %d devices", kName, ndev);
+  ncclResult_t result = check_devices(kName, ndev, devlist);
   ncclUniqueId id;
-  result = ncclGetUniqueId(&id);  // by its public name, as the real one does
+  if (result == ncclSuccess) result = ncclGetUniqueId(&id);  // by its public name, as the real one
+  bool blocking = true;
+  if (result == ncclSuccess) result = read_config(nullptr, &blocking);
   if (result != ncclSuccess) return result;
-  return grouped([&]() -> ncclResult_t {
-    for (int i = 0; i < ndev; ++i) {
-      ncclResult_t added =
-          add_creation(&comms[i], ndev, id, i, devices[static_cast<size_t>(i)], true);
-      if (added != ncclSuccess) return added;
-    }
-    return ncclSuccess;
-  });
+  start_group();
+  for (int i = 0; i < ndev; ++i) {
+    int device = devlist != nullptr ? devlist[i] : i;
+    note_result(add_creation(&comms[i], ndev, id, i, device, blocking));
+  }
+  return end_group(nullptr);
 }
 
 ncclResult_t pncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm,
@@ -111,10 +141,7 @@ ncclResult_t pncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* new
     std::shared_ptr<Communicator> parent = find_handle(comm);
     if (!parent) return bad_communicator("ncclCommSplit");
     if (newcomm == nullptr) return null_argument("ncclCommSplit", "newcomm");
-    if (color < 0 && color != NCCL_SPLIT_NOCOLOR) {
-      return fail(ncclInvalidArgument, "ncclCommSplit: color %d is negative", color);
-    }
-    return add_child(parent, all_ranks(*parent), {color, key}, config, 0, newcomm);
+    return add_child(parent, all_ranks(*parent), {color, key}, config, newcomm);
   });
 }
 
@@ -124,6 +151,7 @@ ncclResult_t pncclCommShrink(ncclComm_t comm, int* excluded, int excluded_count,
   return grouped([&]() -> ncclResult_t {
     std::shared_ptr<Communicator> parent = find_handle(comm);
     if (!parent) return bad_communicator(kName);
+    if ((flags & NCCL_SHRINK_ABORT) != 0) parent->interrupt();
     if (newcomm == nullptr) return null_argument(kName, "newcomm");
     if (excluded == nullptr || excluded_count <= 0) {
       return fail(ncclInvalidArgument, "%s: no ranks are excluded", kName);
@@ -138,35 +166,27 @@ ncclResult_t pncclCommShrink(ncclComm_t comm, int* excluded, int excluded_count,
       }
       std::erase(members, excluded[i]);
     }
-    return add_child(parent, std::move(members), {0, parent->rank()}, config, flags, newcomm);
+    return add_child(parent, std::move(members), {0, parent->rank()}, config, newcomm);
   });
 }
 
 ncclResult_t pncclCommFinalize(ncclComm_t comm) {
-  return on_communicator("ncclCommFinalize", comm, true,
-                         [](Communicator& c) { return c.finalize(); });
+  if (comm == nullptr) return ncclSuccess;
+  std::shared_ptr<Communicator> communicator = find_handle(comm);
+  if (!communicator) return bad_communicator("ncclCommFinalize");
+  return grouped_on(communicator, [&] {
+    ncclResult_t result = communicator->check_ready();
+    if (result != ncclSuccess) return result;
+    return in_steps(communicator, &Communicator::begin_finalize, &Communicator::end_finalize);
+  });
 }
 
 ncclResult_t pncclCommDestroy(ncclComm_t comm) {
-  ncclResult_t result = on_communicator("ncclCommDestroy", comm, true, [comm](Communicator& c) {
-    ncclResult_t destroyed = c.destroy();
-    remove_handle(comm);
-    return destroyed;
-  });
-  // What goes on in the background is nothing that a caller could still ask about.
-  return result == ncclInProgress ? ncclSuccess : result;
+  return end("ncclCommDestroy", comm, true, &Communicator::destroy);
 }
 
 ncclResult_t pncclCommAbort(ncclComm_t comm) {
-  constexpr bool kAtOnce = false;
-  return on_communicator(
-      "ncclCommAbort", comm, false,
-      [comm](Communicator& c) {
-        ncclResult_t result = c.abort();
-        remove_handle(comm);
-        return result;
-      },
-      kAtOnce);
+  return end("ncclCommAbort", comm, false, &Communicator::abort);
 }
 
 ncclResult_t pncclCommRevoke(ncclComm_t comm, int flags) {
@@ -176,7 +196,9 @@ ncclResult_t pncclCommRevoke(ncclComm_t comm, int flags) {
   if (flags != 0) {
     return fail(ncclInvalidArgument, "ncclCommRevoke: flags of %d; there are none", flags);
   }
-  return communicator->revoke();
+  return grouped_on(communicator, [&] {
+    return in_steps(communicator, &Communicator::begin_revoke, &Communicator::end_revoke);
+  });
 }
 
 ncclResult_t pncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) {

@@ -31,19 +31,27 @@ ncclResult_t refused(const char* function) {
 extern "C" {
 
 ncclResult_t pncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* id) {
-  if (!find_handle(comm)) return bad_communicator("ncclCommGetUniqueId");
-  return pncclGetUniqueId(id);
+  std::shared_ptr<Communicator> communicator = find_handle(comm);
+  if (!communicator) return bad_communicator("ncclCommGetUniqueId");
+  ncclResult_t result = communicator->check_ready();
+  return result == ncclSuccess ? pncclGetUniqueId(id) : result;
 }
 
 ncclResult_t pncclCommGrow(ncclComm_t comm, int ranks, const ncclUniqueId* id, int rank,
                            ncclComm_t* newcomm, ncclConfig_t* config) {
   constexpr const char* kName = "ncclCommGrow";
   if (newcomm == nullptr) return null_argument(kName, "newcomm");
-  if (comm == nullptr) {
+  std::shared_ptr<Communicator> parent = find_handle(comm);
+  if (ranks < 1 || (parent && ranks <= parent->ranks())) {
+    return fail(ncclInvalidArgument, "%s: %d ranks are too few", kName, ranks);
+  }
+  *newcomm = nullptr;
+  return grouped([&]() -> ncclResult_t {
+    if (parent) return add_growth(kName, parent, ranks, id, rank, newcomm, config);
+    if (comm != nullptr) return bad_communicator(kName);
     if (id == nullptr) return null_argument(kName, "uniqueId");
     return create_rank(kName, newcomm, ranks, *id, rank, config);
-  }
-  return grow_from(kName, comm, ranks, id, rank, newcomm, config);
+  });
 }
 
 ncclResult_t pncclCommSuspend(ncclComm_t comm, int flags) {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "communicator.h"
@@ -29,14 +30,7 @@ struct Call {
   bool blocks = false;  ///< one block of `count` elements for each rank
 };
 
-ncclResult_t check_call(const Call& call, std::shared_ptr<Communicator>* communicator,
-                        Operation* operation) {
-  *communicator = find_handle(call.comm);
-  if (!*communicator) {
-    return fail(ncclInvalidArgument, "%s: the communicator is null or not a live one",
-                call.function);
-  }
-  const Communicator& c = **communicator;
+ncclResult_t check_call(const Call& call, const Communicator& c, Operation* operation) {
   ncclResult_t result = c.check_usable();
   if (result != ncclSuccess) return result;
   if (call.peer < 0 || call.peer >= c.ranks()) {
@@ -57,30 +51,48 @@ ncclResult_t check_call(const Call& call, std::shared_ptr<Communicator>* communi
   return c.find_operation(call.op, call.type, operation);
 }
 
+ncclResult_t unknown_communicator(const char* function) {
+  ncclResult_t result =
+      fail(ncclInvalidArgument, "%s: the communicator is null or not a live one", function);
+  note_result(result);
+  return result;
+}
+
+/// What a rank does that is alone: at once, whatever the group.
+ncclResult_t launch_alone(const Call& call, Batch batch) {
+  std::shared_ptr<Communicator> communicator = batch.communicator;
+  ncclResult_t result = communicator->add_stream(call.stream, &batch);
+  return result == ncclSuccess ? communicator->launch(std::move(batch)) : result;
+}
+
 ncclResult_t collective(const Call& call, Task::Kind kind, const void* send, void* receive) {
-  return grouped([&]() -> ncclResult_t {
-    std::shared_ptr<Communicator> communicator;
+  std::shared_ptr<Communicator> communicator = find_handle(call.comm);
+  if (!communicator) return unknown_communicator(call.function);
+  return grouped_on(communicator, [&]() -> ncclResult_t {
     Operation operation;
-    ncclResult_t result = check_call(call, &communicator, &operation);
+    ncclResult_t result = check_call(call, *communicator, &operation);
     if (result != ncclSuccess || call.count == 0) return result;
     Task task{kind, send, receive, call.count, call.type, call.peer, operation};
-    add_tasks(communicator, call.stream, {task}, {});
-    return ncclSuccess;
+    if (communicator->ranks() > 1) return add_tasks(communicator, call.stream, {task}, {});
+    return launch_alone(call, Batch{communicator, {}, nullptr, {task}, {}});
   });
 }
 
-/// Adds what `build(communicator, tasks)` makes of a call.
+/// A message, or a collective that is made of those that `build(communicator, tasks)` adds.
 template <typename F>
-ncclResult_t messages(const Call& call, F build) {
-  return grouped([&]() -> ncclResult_t {
-    std::shared_ptr<Communicator> communicator;
+ncclResult_t messages(const Call& call, bool is_collective, F build) {
+  std::shared_ptr<Communicator> communicator = find_handle(call.comm);
+  if (!communicator) return unknown_communicator(call.function);
+  return grouped_on(communicator, [&]() -> ncclResult_t {
     Operation operation;
-    ncclResult_t result = check_call(call, &communicator, &operation);
-    if (result != ncclSuccess) return result;
+    ncclResult_t result = check_call(call, *communicator, &operation);
+    if (result != ncclSuccess || (is_collective && call.count == 0)) return result;
     std::vector<Task> tasks;
     build(*communicator, &tasks);
-    if (!tasks.empty()) add_tasks(communicator, call.stream, {}, tasks);
-    return ncclSuccess;
+    if (is_collective && communicator->ranks() == 1) {
+      return launch_alone(call, Batch{communicator, {}, nullptr, {}, std::move(tasks)});
+    }
+    return tasks.empty() ? ncclSuccess : add_tasks(communicator, call.stream, {}, tasks);
   });
 }
 
@@ -112,17 +124,13 @@ ncclResult_t pncclGroupStart() {
 
 ncclResult_t pncclGroupEnd() { return end_group(nullptr); }
 
-ncclResult_t pncclGroupSimulateEnd(ncclSimInfo_t* simInfo) {
-  if (simInfo == nullptr) {
-    return fail(ncclInvalidArgument, "ncclGroupSimulateEnd: simInfo must not be null");
-  }
-  return end_group(simInfo);
-}
+/// Without a struct to fill it is an ordinary end, as in the real one.
+ncclResult_t pncclGroupSimulateEnd(ncclSimInfo_t* simInfo) { return end_group(simInfo); }
 
 ncclResult_t pncclSend(const void* sendbuff, size_t count, ncclDataType_t datatype, int peer,
                        ncclComm_t comm, cudaStream_t stream) {
   Call call{"ncclSend", comm, stream, count, datatype, peer};
-  return messages(call, [&](const Communicator&, std::vector<Task>* tasks) {
+  return messages(call, false, [&](const Communicator&, std::vector<Task>* tasks) {
     tasks->push_back(send_task(call, sendbuff, peer));
   });
 }
@@ -130,7 +138,7 @@ ncclResult_t pncclSend(const void* sendbuff, size_t count, ncclDataType_t dataty
 ncclResult_t pncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, int peer,
                        ncclComm_t comm, cudaStream_t stream) {
   Call call{"ncclRecv", comm, stream, count, datatype, peer};
-  return messages(call, [&](const Communicator&, std::vector<Task>* tasks) {
+  return messages(call, false, [&](const Communicator&, std::vector<Task>* tasks) {
     tasks->push_back(receive_task(call, recvbuff, peer));
   });
 }
@@ -138,8 +146,8 @@ ncclResult_t pncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, in
 ncclResult_t pncclAlltoAll(const void* sendbuff, void* recvbuff, size_t count,
                            ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream) {
   Call call{"ncclAlltoAll", comm, stream, count, datatype, 0, ncclSum, true};
-  return messages(call, [&](const Communicator& c, std::vector<Task>* tasks) {
-    for (int peer = 0; peer < c.ranks() && count > 0; ++peer) {
+  return messages(call, true, [&](const Communicator& c, std::vector<Task>* tasks) {
+    for (int peer = 0; peer < c.ranks(); ++peer) {
       tasks->push_back(send_task(call, block(sendbuff, call, peer), peer));
       tasks->push_back(receive_task(call, block(recvbuff, call, peer), peer));
     }
@@ -149,8 +157,7 @@ ncclResult_t pncclAlltoAll(const void* sendbuff, void* recvbuff, size_t count,
 ncclResult_t pncclGather(const void* sendbuff, void* recvbuff, size_t count,
                          ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream) {
   Call call{"ncclGather", comm, stream, count, datatype, root, ncclSum, true};
-  return messages(call, [&](const Communicator& c, std::vector<Task>* tasks) {
-    if (count == 0) return;
+  return messages(call, true, [&](const Communicator& c, std::vector<Task>* tasks) {
     tasks->push_back(send_task(call, sendbuff, root));
     for (int peer = 0; peer < c.ranks() && c.rank() == root; ++peer) {
       tasks->push_back(receive_task(call, block(recvbuff, call, peer), peer));
@@ -161,8 +168,7 @@ ncclResult_t pncclGather(const void* sendbuff, void* recvbuff, size_t count,
 ncclResult_t pncclScatter(const void* sendbuff, void* recvbuff, size_t count,
                           ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream) {
   Call call{"ncclScatter", comm, stream, count, datatype, root, ncclSum, true};
-  return messages(call, [&](const Communicator& c, std::vector<Task>* tasks) {
-    if (count == 0) return;
+  return messages(call, true, [&](const Communicator& c, std::vector<Task>* tasks) {
     for (int peer = 0; peer < c.ranks() && c.rank() == root; ++peer) {
       tasks->push_back(send_task(call, block(sendbuff, call, peer), peer));
     }
@@ -212,9 +218,12 @@ ncclResult_t pncclBcast(void* buff, size_t count, ncclDataType_t datatype, int r
 ncclResult_t pncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t datatype,
                                        ncclScalarResidence_t residence, ncclComm_t comm) {
   constexpr const char* kName = "ncclRedOpCreatePreMulSum";
-  std::shared_ptr<Communicator> communicator;
+  std::shared_ptr<Communicator> communicator = find_handle(comm);
+  if (!communicator) {
+    return fail(ncclInvalidArgument, "%s: the communicator is null or not a live one", kName);
+  }
   Operation operation;
-  ncclResult_t result = check_call({kName, comm, nullptr, 1, datatype}, &communicator, &operation);
+  ncclResult_t result = check_call({kName, comm, nullptr, 1, datatype}, *communicator, &operation);
   if (result != ncclSuccess) return result;
   if (op == nullptr || scalar == nullptr) {
     return fail(ncclInvalidArgument, "%s: op and scalar must not be null", kName);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "group.h"
 
+#include <string.h>
+
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -20,9 +22,16 @@ namespace {
 
 constexpr unsigned kSimulationMagic = 0x74685283;
 
+enum class Mode { kUnknown, kBlocking, kBackground };
+
+Mode mode_of(const Communicator& communicator) {
+  return communicator.blocking() ? Mode::kBlocking : Mode::kBackground;
+}
+
 struct Group {
   int depth = 0;
   ncclResult_t error = ncclSuccess;
+  Mode mode = Mode::kUnknown;
   std::vector<Job> jobs;
   std::vector<Batch> batches;
 };
@@ -84,104 +93,127 @@ ncclResult_t run_group(const Group& ended) {
   return result == ncclSuccess ? run_batches(ended.batches) : result;
 }
 
-/// Whether the group goes on in a thread: as its jobs want, which must agree, else as the
-/// communicator that came last.
-ncclResult_t choose_mode(const Group& ended, bool* background) {
-  *background = !ended.batches.empty() && !ended.batches.back().communicator->blocking();
-  if (ended.jobs.empty()) return ncclSuccess;
-  const auto waits = [](const Job& job) { return !job.background || job.communicator->blocking(); };
-  const auto count = std::count_if(ended.jobs.begin(), ended.jobs.end(), waits);
-  *background = count == 0;
-  if (count == 0 || count == static_cast<ptrdiff_t>(ended.jobs.size())) return ncclSuccess;
-  return fail(ncclInvalidArgument,
-              "blocking and non-blocking communicators cannot be made or ended in one group");
+using Concerned = std::vector<std::shared_ptr<Communicator>>;
+
+/// Those whose state tells how the group fares.
+Concerned unblocked(const Group& ended) {
+  Concerned all;
+  for (const Job& job : ended.jobs) {
+    if (!job.ends) all.push_back(job.communicator);
+  }
+  for (const Batch& batch : ended.batches) all.push_back(batch.communicator);
+  std::erase_if(all, [](const auto& communicator) { return communicator->blocking(); });
+  return all;
+}
+
+void set_states(const Concerned& communicators, ncclResult_t state) {
+  for (const auto& communicator : communicators) communicator->set_state(state);
 }
 
 void run_in_background(Group ended) {
-  std::vector<std::shared_ptr<Communicator>> concerned;
-  for (const Job& job : ended.jobs) concerned.push_back(job.communicator);
-  for (const Batch& batch : ended.batches) concerned.push_back(batch.communicator);
-  for (const auto& communicator : concerned) communicator->begin_async();
+  Concerned concerned = unblocked(ended);
+  set_states(concerned, ncclInProgress);
   std::thread([ended = std::move(ended), concerned = std::move(concerned)] {
-    const ncclResult_t result = run_group(ended);
-    for (const auto& communicator : concerned) communicator->end_async(result);
+    set_states(concerned, run_group(ended));
   }).detach();
 }
 
+ncclResult_t run_and_wait(const Group& ended) {
+  ncclResult_t result = run_group(ended);
+  set_states(unblocked(ended), result);
+  return result;
+}
+
 /// A rough time: NCCL's own is one, too, and is for collectives alone.
-void simulate(const std::vector<Batch>& batches, ncclSimInfo_t* simulation) {
+ncclResult_t simulate(const Group& ended, ncclSimInfo_t* simulation) {
   constexpr float kStartUs = 10;
   constexpr float kBytesPerUs = 1e4F;
+  ncclResult_t result = run_jobs(ended.jobs);
   float total = 0;
-  for (const Batch& batch : batches) {
+  for (const Batch& batch : ended.batches) {
+    if (result == ncclSuccess) result = batch.communicator->ask_tuner(batch);
     for (const Task& task : batch.collectives) {
       total += kStartUs + static_cast<float>(task.count * type_size(task.type)) / kBytesPerUs;
     }
   }
-  simulation->estimatedTime = total;
+  if (result == ncclSuccess) simulation->estimatedTime = total;
+  return result;
+}
+
+/// The caller's struct may be shorter or longer than ours.
+ncclResult_t check_simulation(const ncclSimInfo_t* simulation) {
+  ncclSimInfo_t known{};
+  size_t size = 0;
+  ::memcpy(&size, simulation, sizeof size);
+  ::memcpy(&known, simulation, std::min(size, sizeof known));
+  if (known.magic == kSimulationMagic) return ncclSuccess;
+  return fail(ncclInvalidArgument, "ncclGroupSimulateEnd: begin with NCCL_SIM_INFO_INITIALIZER");
 }
 
 }  // namespace
 
 void start_group() { ++group.depth; }
 
-bool in_group() { return group.depth > 0; }
-
 void note_result(ncclResult_t result) {
-  if (result != ncclSuccess && result != ncclInProgress) group.error = result;
+  if (group.depth > 0 && result != ncclSuccess && result != ncclInProgress) group.error = result;
 }
 
 ncclResult_t end_group(ncclSimInfo_t* simulation) {
   if (group.depth == 0) {
     return fail(ncclInvalidUsage, "ncclGroupEnd without ncclGroupStart");
   }
-  if (simulation != nullptr && simulation->magic != kSimulationMagic) {
-    return fail(ncclInvalidArgument, "ncclGroupSimulateEnd: begin with NCCL_SIM_INFO_INITIALIZER");
-  }
-  if (group.depth > 1) {
-    --group.depth;
-    return ncclSuccess;
-  }
+  if (--group.depth > 0) return ncclSuccess;
   Group ended = std::exchange(group, Group{});
-  if (ended.error != ncclSuccess) {
-    for (const Job& job : ended.jobs) job.cancel();
-    return ended.error;
-  }
-  bool background = false;
-  ncclResult_t result = choose_mode(ended, &background);
+  ncclResult_t result = ended.error;
+  if (result == ncclSuccess && simulation != nullptr) result = check_simulation(simulation);
   if (result != ncclSuccess) {
-    for (const Job& job : ended.jobs) job.cancel();
+    set_states(unblocked(ended), result);
     return result;
   }
-  if (simulation != nullptr) {
-    result = run_jobs(ended.jobs);
-    if (result == ncclSuccess) simulate(ended.batches, simulation);
-    return result;
+  if (ended.jobs.empty() && ended.batches.empty()) return ncclSuccess;
+  if (ended.mode == Mode::kBackground) {
+    run_in_background(std::move(ended));
+    return ncclInProgress;
   }
-  if (!background) return run_group(ended);
-  run_in_background(std::move(ended));
-  return ncclInProgress;
+  return simulation != nullptr ? simulate(ended, simulation) : run_and_wait(ended);
 }
 
-void add_job(Job job) { group.jobs.push_back(std::move(job)); }
+ncclResult_t add_job(Job job) {
+  if (group.depth == 0) return job.run();
+  Mode mode = mode_of(*job.communicator);
+  if (job.ends) {
+    group.mode = Mode::kBlocking;
+  } else if (group.mode == Mode::kUnknown) {
+    group.mode = mode;
+  } else if (group.mode != mode) {
+    return fail(ncclInvalidArgument,
+                "blocking and non-blocking communicators cannot be made or ended in one group");
+  }
+  group.jobs.push_back(std::move(job));
+  return ncclSuccess;
+}
 
-void add_tasks(const std::shared_ptr<Communicator>& communicator, CUstream stream,
-               const std::vector<Task>& collectives, const std::vector<Task>& points) {
+ncclResult_t add_tasks(const std::shared_ptr<Communicator>& communicator, CUstream stream,
+                       const std::vector<Task>& collectives, const std::vector<Task>& points) {
   auto batch = std::find_if(group.batches.begin(), group.batches.end(),
                             [&](const Batch& b) { return b.communicator == communicator; });
   if (batch == group.batches.end()) {
-    batch = group.batches.insert(group.batches.end(), Batch{communicator, {}, {}, {}});
+    batch = group.batches.insert(group.batches.end(), Batch{communicator, {}, nullptr, {}, {}});
   }
+  group.mode = mode_of(*communicator);
   if (std::find(batch->streams.begin(), batch->streams.end(), stream) == batch->streams.end()) {
-    batch->streams.push_back(stream);
+    ncclResult_t result = communicator->add_stream(stream, &*batch);
+    if (result != ncclSuccess) return result;
   }
   batch->collectives.insert(batch->collectives.end(), collectives.begin(), collectives.end());
   batch->points.insert(batch->points.end(), points.begin(), points.end());
+  return ncclSuccess;
 }
 
 ncclComm_t add_handle(std::shared_ptr<Communicator> communicator) {
   std::lock_guard lock(handles_mutex);
   auto* handle = new ncclComm;
+  communicator->set_handle(handle);
   handles[handle] = std::move(communicator);
   return handle;
 }

@@ -103,6 +103,22 @@ TEST(Group, OneWrongCallCancelsAll) {
   });
 }
 
+/// A rank that is alone copies at once, even if the group fails; messages to itself are messages.
+TEST(Group, OneRankDoesCollectivesAtOnce) {
+  World(1).run([](Rank& rank) {
+    Buffer<int> from(1, 5), to(1, 0), other(1, 0);
+    ASSERT_NCCL(ncclGroupStart());
+    ASSERT_NCCL(
+        ncclAllReduce(from.data(), to.data(), 1, ncclInt32, ncclSum, rank.comm, rank.stream));
+    ASSERT_NCCL(ncclAlltoAll(from.data(), other.data(), 1, ncclInt32, rank.comm, rank.stream));
+    rank.synchronize();
+    EXPECT_EQ(to[0], 5);
+    EXPECT_EQ(other[0], 5);
+    ASSERT_NCCL(ncclSend(from.data(), 1, ncclInt32, 0, rank.comm, rank.stream));
+    EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
+  });
+}
+
 TEST(Group, SimulationLaunchesNothing) {
   World(2).run([](Rank& rank) {
     Buffer<int> data(4, rank.rank);
@@ -116,8 +132,10 @@ TEST(Group, SimulationLaunchesNothing) {
     EXPECT_EQ(data[0], rank.rank);
     ncclSimInfo_t wrong = {};
     ASSERT_NCCL(ncclGroupStart());
+    ASSERT_NCCL(ncclGroupStart());
+    ASSERT_NCCL(ncclGroupSimulateEnd(&wrong));  // only the outermost end looks at it
     EXPECT_EQ(ncclGroupSimulateEnd(&wrong), ncclInvalidArgument);
-    ASSERT_NCCL(ncclGroupEnd());
+    EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
     expect_working(rank);
   });
 }
@@ -275,7 +293,6 @@ TEST(Split, OrdersRanksByKeyAndLeavesOutTheColourless) {
       ASSERT_NCCL(ncclCommDestroy(child));
     }
     expect_working(rank);
-    EXPECT_EQ(ncclCommSplit(rank.comm, -5, 0, &child, nullptr), ncclInvalidArgument);
   });
 }
 
@@ -328,7 +345,10 @@ TEST(Life, RefusesWrongCreation) {
   int twice[2] = {1, 1};
   EXPECT_EQ(ncclCommInitAll(comms, 2, twice), ncclInvalidUsage);
   int absent[2] = {0, 99};
-  EXPECT_EQ(ncclCommInitAll(comms, 2, absent), ncclInvalidUsage);
+  EXPECT_EQ(ncclCommInitAll(comms, 2, absent), ncclInvalidArgument);
+  EXPECT_EQ(ncclCommInitAll(comms, -1, nullptr), ncclInvalidArgument);
+  EXPECT_EQ(ncclCommInitRankScalable(&comm, 1, 0, 2, &id, nullptr), ncclInvalidArgument);
+  EXPECT_EQ(ncclCommInitRankScalable(&comm, 1, 0, 0, &id, nullptr), ncclInvalidArgument);
 }
 
 /// Two ranks that cannot be of one communicator.

@@ -143,7 +143,8 @@ TEST(NonBlocking, GoesThroughItsLife) {
     rank.synchronize();
     EXPECT_EQ(data[0], 3);
     ncclComm_t child = nullptr;
-    ASSERT_EQ(ncclCommSplit(rank.comm, 0, 0, &child, nullptr), ncclInProgress);
+    // Other than the rest it tells nothing of the state, and the child comes later.
+    ASSERT_EQ(ncclCommSplit(rank.comm, 0, 0, &child, nullptr), ncclSuccess);
     ASSERT_EQ(outcome(rank.comm), ncclSuccess);
     ASSERT_NE(child, nullptr);
     result = ncclCommFinalize(child);
@@ -162,9 +163,13 @@ TEST(NonBlocking, MayNotBeUsedWhileInProgress) {
   config.blocking = 0;
   // The other rank never comes.
   ASSERT_EQ(ncclCommInitRankConfig(&rank.comm, 2, id, 0, &config), ncclInProgress);
-  EXPECT_EQ(ncclSend(nullptr, 0, ncclInt8, 1, rank.comm, rank.stream), ncclInvalidArgument);
-  EXPECT_EQ(ncclCommFinalize(rank.comm), ncclInvalidArgument);
+  int value = 0;
+  EXPECT_EQ(ncclCommCount(rank.comm, &value), ncclInvalidArgument);
   EXPECT_EQ(ncclCommDestroy(rank.comm), ncclInvalidArgument);
+  EXPECT_EQ(ncclSend(nullptr, 0, ncclInt8, 1, rank.comm, rank.stream), ncclInvalidArgument);
+  // That call's failure has become the state.
+  EXPECT_EQ(outcome(rank.comm), ncclInvalidArgument);
+  EXPECT_EQ(ncclCommFinalize(rank.comm), ncclInvalidArgument);
   EXPECT_NCCL(ncclCommAbort(rank.comm));
 }
 
@@ -177,9 +182,80 @@ TEST(NonBlocking, IsNotMixedWithBlockingOnes) {
   config.blocking = 0;
   ncclComm_t comms[2] = {};
   ASSERT_NCCL(ncclGroupStart());
-  ncclCommInitRankConfig(&comms[0], 1, ids[0], 0, &config);
-  ncclCommInitRank(&comms[1], 1, ids[1], 0);
+  EXPECT_NCCL(ncclCommInitRankConfig(&comms[0], 1, ids[0], 0, &config));
+  EXPECT_EQ(ncclCommInitRank(&comms[1], 1, ids[1], 0), ncclInvalidArgument);
   EXPECT_EQ(ncclGroupEnd(), ncclInvalidArgument);
+  EXPECT_NE(comms[0], nullptr);  // it was given out and can be given back
+  EXPECT_EQ(outcome(comms[0]), ncclInvalidArgument);
+  EXPECT_EQ(comms[1], nullptr);
+  EXPECT_NCCL(ncclCommAbort(comms[0]));
+}
+
+TEST(NonBlocking, KeepsTheFailureOfACall) {
+  run_unblocked(1, [](Rank& rank) {
+    ASSERT_EQ(outcome(rank.comm), ncclSuccess);
+    EXPECT_EQ(ncclSend(nullptr, 0, ncclInt8, 5, rank.comm, rank.stream), ncclInvalidArgument);
+    EXPECT_EQ(outcome(rank.comm), ncclInvalidArgument);
+    int value = 0;
+    EXPECT_EQ(ncclCommCount(rank.comm, &value), ncclInvalidArgument);
+    EXPECT_NCCL(ncclCommAbort(rank.comm));
+  });
+}
+
+/// Nothing of a group is in the stream before the state says so.
+TEST(NonBlocking, DoesWholeGroupsLater) {
+  run_unblocked(2, [](Rank& rank) {
+    ASSERT_EQ(outcome(rank.comm), ncclSuccess);
+    Buffer<int> data(2, rank.rank);
+    ASSERT_NCCL(ncclGroupStart());
+    EXPECT_NCCL(ncclSend(data.data(), 1, ncclInt32, 1 - rank.rank, rank.comm, rank.stream));
+    EXPECT_NCCL(ncclRecv(data.data() + 1, 1, ncclInt32, 1 - rank.rank, rank.comm, rank.stream));
+    EXPECT_EQ(ncclGroupEnd(), ncclInProgress);
+    ASSERT_EQ(outcome(rank.comm), ncclSuccess);
+    rank.synchronize();
+    EXPECT_EQ(data[1], 1 - rank.rank);
+    EXPECT_NCCL(ncclCommDestroy(rank.comm));
+  });
+}
+
+/// Whatever ends a communicator is waited for, and the whole group with it.
+TEST(NonBlocking, IsDestroyedBeforeTheCallReturns) {
+  run_unblocked(2, [](Rank& rank) {
+    ASSERT_EQ(outcome(rank.comm), ncclSuccess);
+    Buffer<int> data(1, 1);
+    ASSERT_NCCL(ncclGroupStart());
+    ncclAllReduce(data.data(), data.data(), 1, ncclInt32, ncclSum, rank.comm, rank.stream);
+    ASSERT_EQ(ncclGroupEnd(), ncclInProgress);
+    ASSERT_EQ(outcome(rank.comm), ncclSuccess);
+    ASSERT_EQ(ncclCommDestroy(rank.comm), ncclSuccess);
+    EXPECT_EQ(data[0], 2);
+    ncclResult_t state;
+    EXPECT_EQ(ncclCommGetAsyncError(rank.comm, &state), ncclInvalidArgument);
+  });
+}
+
+TEST(Config, HasItsValuesChecked) {
+  World(1).run([](Rank& rank) {
+    struct {
+      int ncclConfig_t::*field;
+      int wrong;
+    } const cases[] = {
+        {&ncclConfig_t::blocking, 2},   {&ncclConfig_t::cgaClusterSize, -1},
+        {&ncclConfig_t::maxCTAs, 0},    {&ncclConfig_t::minCTAs, 4},  // without a maximum
+        {&ncclConfig_t::splitShare, 2}, {&ncclConfig_t::CTAPolicy, 3},
+    };
+    ncclComm_t child = nullptr;
+    for (const auto& wrong : cases) {
+      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+      config.*wrong.field = wrong.wrong;
+      EXPECT_EQ(ncclCommSplit(rank.comm, 0, 0, &child, &config), ncclInvalidArgument);
+    }
+    ncclConfig_t older = NCCL_CONFIG_INITIALIZER;
+    older.version = NCCL_VERSION(2, 26, 0);
+    older.CTAPolicy = 3;  // which that version did not have
+    EXPECT_NCCL(ncclCommSplit(rank.comm, 0, 0, &child, &older));
+    EXPECT_NCCL(ncclCommDestroy(child));
+  });
 }
 
 }  // namespace

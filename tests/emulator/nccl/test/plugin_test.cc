@@ -74,10 +74,14 @@ TEST(Plugin, AnswersForTheEnvironment) {
   ncclUniqueId id;
   ASSERT_NCCL(ncclGetUniqueId(&id));
   EXPECT_EQ(log.lines("environment of 2.28.9").size(), 1U);
-  Rank rank(0, 1);
-  // It says NCCL_COMM_BLOCKING=0.
-  EXPECT_EQ(ncclCommInitRank(&rank.comm, 1, id, 0), ncclInProgress);
+  Rank rank(0, 2);
+  // It says NCCL_COMM_BLOCKING=0; the other rank never comes.
+  EXPECT_EQ(ncclCommInitRankConfig(&rank.comm, 2, id, 0, nullptr), ncclInProgress);
   EXPECT_NCCL(ncclCommAbort(rank.comm));
+  // Without a group the caller waits nevertheless.
+  ASSERT_NCCL(ncclGetUniqueId(&id));
+  EXPECT_EQ(ncclCommInitRank(&rank.comm, 1, id, 0), ncclSuccess);
+  EXPECT_NCCL(ncclCommDestroy(rank.comm));
 }
 
 TEST(Plugin, CanBeLeftOut) {

@@ -74,7 +74,11 @@ int run(int argc, char** argv) {
   if (testing::Test::HasFailure()) return 1;
   if (argc == 2 && ::strcmp(argv[1], "exchange") == 0) exchange(rank);
   if (argc == 3 && ::strcmp(argv[1], "die") == 0) lose(rank, ::atoi(argv[2]));
-  EXPECT_NCCL(ncclCommDestroy(rank.comm));
+  ncclResult_t state = ncclSuccess;
+  EXPECT_NCCL(ncclCommGetAsyncError(rank.comm, &state));
+  // What has failed can only be aborted.
+  EXPECT_EQ(ncclCommDestroy(rank.comm), state);
+  EXPECT_NCCL(ncclCommAbort(state != ncclSuccess ? rank.comm : nullptr));
   return testing::Test::HasFailure() ? 1 : 0;
 }
 

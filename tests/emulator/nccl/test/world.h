@@ -85,7 +85,7 @@ class World {
  public:
   explicit World(int ranks) : ranks_(ranks) {}
 
-  /// Destroys each communicator that `body` leaves in its rank.
+  /// Destroys each communicator that `body` leaves in its rank, or aborts it if it has failed.
   void run(const std::function<void(Rank&)>& body) {
     ncclUniqueId id;
     ASSERT_NCCL(ncclGetUniqueId(&id));
@@ -95,7 +95,9 @@ class World {
         Rank rank(r, ranks_);
         ASSERT_NCCL(ncclCommInitRank(&rank.comm, ranks_, id, r));
         body(rank);
-        EXPECT_NCCL(ncclCommDestroy(rank.comm));
+        ncclResult_t state = ncclSuccess;
+        if (rank.comm != nullptr) ncclCommGetAsyncError(rank.comm, &state);
+        EXPECT_NCCL(state == ncclSuccess ? ncclCommDestroy(rank.comm) : ncclCommAbort(rank.comm));
       });
     }
     for (std::thread& thread : threads) thread.join();
