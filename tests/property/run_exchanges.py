@@ -151,9 +151,7 @@ def command(args, seed, exchanges, node_of, environment, report):
                "--exchange-bytes", str(args.exchange_bytes), "--report", report]
     if args.spoil:
         program.append("--spoil")
-    # The emulated NCCL cannot be captured: only what the preloaded library carries for sure.
-    if args.preload and taken_over(range(len(node_of)), node_of):
-        program += ["--captures", "whole"]
+    program += ["--captures", "all"]
     if args.threads:
         program += ["--threads", str(len(node_of))]
         environment["EMULATOR_GPUS"] = str(len(node_of))

@@ -25,14 +25,17 @@ struct Communicator::Work {
 
 namespace {
 
-/// Null: the stream is not captured.
-ncclResult_t capturing_graph(CUstream stream, CUgraph* graph) {
+struct Capture {
+  CUgraph graph = nullptr;  ///< null: the stream is not captured
+  cuuint64_t id = 0;        ///< never reused; 0: not captured
+};
+
+ncclResult_t capture_of(CUstream stream, Capture* capture) {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  *graph = nullptr;
-  ncclResult_t result =
-      check(::cuStreamGetCaptureInfo(stream, &status, nullptr, graph, nullptr, nullptr, nullptr),
-            "cuStreamGetCaptureInfo");
-  if (status != CU_STREAM_CAPTURE_STATUS_ACTIVE) *graph = nullptr;
+  ncclResult_t result = check(::cuStreamGetCaptureInfo(stream, &status, &capture->id,
+                                                       &capture->graph, nullptr, nullptr, nullptr),
+                              "cuStreamGetCaptureInfo");
+  if (status != CU_STREAM_CAPTURE_STATUS_ACTIVE) *capture = {};
   return result;
 }
 
@@ -102,15 +105,15 @@ ncclResult_t Communicator::find_operation(ncclRedOp_t op, ncclDataType_t type,
 
 ncclResult_t Communicator::add_stream(CUstream stream, Batch* batch) const {
   ContextScope scope(device_.context());
-  CUgraph graph = nullptr;
-  ncclResult_t result = capturing_graph(stream, &graph);
+  Capture capture;
+  ncclResult_t result = capture_of(stream, &capture);
   if (result != ncclSuccess) return result;
-  if (!batch->streams.empty() && graph != batch->graph) {
+  if (!batch->streams.empty() && capture.id != batch->capture) {
     return fail(ncclInvalidUsage,
                 "rank %d: the streams of a group must all be captured by one graph, or none",
                 rank_);
   }
-  batch->graph = graph;
+  batch->capture = capture.id;
   batch->streams.push_back(stream);
   return ncclSuccess;
 }
@@ -128,13 +131,15 @@ ncclResult_t Communicator::check_batch(const Batch& batch) const {
   return result == ncclSuccess ? check_self(batch.points, rank_) : result;
 }
 
-/// The last stream is launched on: it waits for the others and for the previous work.
-ncclResult_t Communicator::order_before(const Batch& batch, bool capturing) {
+/// The last stream is launched on: it waits for the others and for the previous work. What a graph
+/// holds waits, each time it runs, for what was launched before.
+ncclResult_t Communicator::order_before(const Batch& batch, uint64_t capture) {
   CUstream stream = batch.streams.back();
   CUresult result = CUDA_SUCCESS;
-  if (last_ == nullptr) {
-    result = ::cuEventCreate(&last_, CU_EVENT_DISABLE_TIMING);
-    if (result == CUDA_SUCCESS) result = ::cuEventCreate(&fork_, CU_EVENT_DISABLE_TIMING);
+  for (CUevent* event : {&last_, &fork_, &in_capture_}) {
+    if (*event == nullptr && result == CUDA_SUCCESS) {
+      result = ::cuEventCreate(event, CU_EVENT_DISABLE_TIMING);
+    }
   }
   for (size_t i = 0; i + 1 < batch.streams.size() && result == CUDA_SUCCESS; ++i) {
     result = ::cuEventRecord(fork_, batch.streams[i]);
@@ -142,34 +147,36 @@ ncclResult_t Communicator::order_before(const Batch& batch, bool capturing) {
   }
   // A handle of a thread's default stream names another stream in each thread.
   bool same = stream == last_stream_ && stream != CU_STREAM_PER_THREAD;
-  if (result == CUDA_SUCCESS && launched_ && !same && !capturing) {
-    result = ::cuStreamWaitEvent(stream, last_, 0);
-  }
+  CUevent previous = capture != 0 && capture == capture_ ? in_capture_ : last_;
+  const unsigned flags = capture != 0 && capture != capture_ ? CU_EVENT_WAIT_EXTERNAL : 0;
+  const bool needed = capture != 0 || (launched_ && !same);
+  if (result == CUDA_SUCCESS && needed) result = ::cuStreamWaitEvent(stream, previous, flags);
   return check(result, "ordering the streams of a group");
 }
 
-ncclResult_t Communicator::order_after(const Batch& batch, bool capturing) {
+ncclResult_t Communicator::order_after(const Batch& batch, uint64_t capture) {
   CUstream stream = batch.streams.back();
-  CUevent event = capturing ? fork_ : last_;
-  CUresult result = CUDA_SUCCESS;
-  if (!capturing || batch.streams.size() > 1) result = ::cuEventRecord(event, stream);
+  CUevent event = capture != 0 ? in_capture_ : last_;
+  CUresult result = ::cuEventRecord(event, stream);
   for (size_t i = 0; i + 1 < batch.streams.size() && result == CUDA_SUCCESS; ++i) {
     result = ::cuStreamWaitEvent(batch.streams[i], event, 0);
   }
-  if (!capturing) {
-    last_stream_ = stream;
-    launched_ = true;
+  if (capture != 0 && result == CUDA_SUCCESS) {
+    result = ::cuEventRecordWithFlags(last_, stream, CU_EVENT_RECORD_EXTERNAL);
   }
+  capture_ = capture != 0 ? capture : capture_;
+  last_stream_ = capture != 0 ? nullptr : stream;
+  launched_ = true;
   return check(result, "ordering the streams of a group");
 }
 
 ncclResult_t Communicator::launch(Batch batch) {
   ContextScope scope(device_.context());
   CUstream stream = batch.streams.back();
-  CUgraph graph = nullptr;
-  ncclResult_t result = capturing_graph(stream, &graph);
-  bool capturing = graph != nullptr;
-  if (result == ncclSuccess) result = order_before(batch, capturing);
+  Capture capture;
+  ncclResult_t result = capture_of(stream, &capture);
+  const bool capturing = capture.id != 0;
+  if (result == ncclSuccess) result = order_before(batch, capture.id);
   if (result != ncclSuccess) return result;
   auto work = std::make_unique<Work>();
   work->communicator = shared_from_this();
@@ -186,8 +193,8 @@ ncclResult_t Communicator::launch(Batch batch) {
     return result;
   }
   Work* launched = work.release();  // run_in_stream owns it now, or the graph
-  if (capturing) result = hand_to_graph(graph, launched);
-  return result == ncclSuccess ? order_after(batch, capturing) : result;
+  if (capturing) result = hand_to_graph(capture.graph, launched);
+  return result == ncclSuccess ? order_after(batch, capture.id) : result;
 }
 
 /// The work ends with the last graph that holds it; until then the communicator cannot be
@@ -358,10 +365,10 @@ void Communicator::close() {
   fabric_.close();
   write_statistics();
   tuner_.close();
-  if (last_ == nullptr) return;
   ContextScope scope(device_.context());
-  ::cuEventDestroy(last_);
-  ::cuEventDestroy(fork_);
+  for (CUevent event : {last_, fork_, in_capture_}) {
+    if (event != nullptr) ::cuEventDestroy(event);
+  }
 }
 
 void Communicator::write_statistics() {

@@ -29,7 +29,7 @@ class Communicator;
 struct Batch {
   std::shared_ptr<Communicator> communicator;
   std::vector<CUstream> streams;  ///< in the order in which they were first seen
-  CUgraph graph = nullptr;        ///< that captures all of them; null: none is captured
+  uint64_t capture = 0;           ///< id of the capture of all of them; 0: none is captured
   std::vector<Task> collectives;
   std::vector<Task> points;
 };
@@ -124,8 +124,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void finish_work();
   bool enter();
   void leave();
-  ncclResult_t order_before(const Batch& batch, bool capturing);
-  ncclResult_t order_after(const Batch& batch, bool capturing);
+  ncclResult_t order_before(const Batch& batch, uint64_t capture);
+  ncclResult_t order_after(const Batch& batch, uint64_t capture);
   void give_up(ncclResult_t reason);
   void wait_until_idle();
   void wait_for_graphs();
@@ -162,8 +162,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   CUstream last_stream_ = nullptr;
   bool launched_ = false;
-  CUevent last_ = nullptr;  ///< end of the last work outside of captures
+  CUevent last_ = nullptr;  ///< end of the last work, by a graph or not
   CUevent fork_ = nullptr;
+  CUevent in_capture_ = nullptr;  ///< end of the last work in the capture `capture_`
+  uint64_t capture_ = 0;
 
   struct NamedOperation {
     Operation operation;

@@ -74,6 +74,7 @@ ncclResult_t pncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, n
 }
 
 ncclResult_t pncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win) {
+  if (win == nullptr) return ncclSuccess;
   ncclResult_t result = check_arguments("ncclCommWindowDeregister", comm, true);
   if (result == ncclSuccess) delete win;
   return result;
