@@ -277,12 +277,12 @@ void Proxy::push(int peer, uint32_t channel) {
   Ring ring = out(peer, channel);
   bool moved = false;
   while (flow.writable && !ring.empty()) {
-    uint64_t before = ring.used();
+    uint64_t before = ring.released();
     if (!push_some(ring, &flow)) {
       end_outgoing(peer, channel);
       return;
     }
-    moved = moved || ring.used() != before;
+    moved = moved || ring.released() != before;
   }
   if (moved) inbox_.bell().ring();
 }
@@ -329,7 +329,7 @@ bool Proxy::push_some(const Ring& ring, Outgoing* flow) {
 void Proxy::pull(int peer, uint32_t channel) {
   Incoming& flow = peers_[static_cast<size_t>(peer)].incoming[channel];
   Ring ring = in(peer, channel);
-  uint64_t before = ring.used();
+  uint64_t before = ring.published();
   bool open = true;
   while (open && flow.readable && !ring.full()) open = pull_some(ring, &flow);
   if (!open) {
@@ -337,7 +337,7 @@ void Proxy::pull(int peer, uint32_t channel) {
     flow.state = State::kEnded;
     std::erase(active_in_, std::pair(peer, channel));
   }
-  if (!open || ring.used() != before) inbox_.bell().ring();
+  if (!open || ring.published() != before) inbox_.bell().ring();
 }
 
 /// Reads into the next slot, and in the same call the header of what follows; false at the end of

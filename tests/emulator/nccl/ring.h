@@ -51,6 +51,9 @@ class Ring {
 
   bool full() const { return control_->head.load() - control_->tail.load() >= kSlots; }
   bool empty() const { return control_->head.load() == control_->tail.load(); }
+  /// Chunks ever published, and ever released: each is changed by one side alone.
+  uint64_t published() const { return control_->head.load(); }
+  uint64_t released() const { return control_->tail.load(); }
   /// Chunks published and not released.
   uint64_t used() const { return control_->head.load() - control_->tail.load(); }
 
