@@ -145,8 +145,9 @@ ncclResult_t Communicator::order_before(const Batch& batch, uint64_t capture) {
     result = ::cuEventRecord(fork_, batch.streams[i]);
     if (result == CUDA_SUCCESS) result = ::cuStreamWaitEvent(stream, fork_, 0);
   }
-  // A handle of a thread's default stream names another stream in each thread.
-  bool same = stream == last_stream_ && stream != CU_STREAM_PER_THREAD;
+  // A handle of a thread's default stream names another stream in each thread; and who has captured
+  // may have launched graphs since.
+  bool same = stream == last_stream_ && stream != CU_STREAM_PER_THREAD && capture_ == 0;
   CUevent previous = capture != 0 && capture == capture_ ? in_capture_ : last_;
   const unsigned flags = capture != 0 && capture != capture_ ? CU_EVENT_WAIT_EXTERNAL : 0;
   const bool needed = capture != 0 || (launched_ && !same);
@@ -165,7 +166,7 @@ ncclResult_t Communicator::order_after(const Batch& batch, uint64_t capture) {
     result = ::cuEventRecordWithFlags(last_, stream, CU_EVENT_RECORD_EXTERNAL);
   }
   capture_ = capture != 0 ? capture : capture_;
-  last_stream_ = capture != 0 ? nullptr : stream;
+  last_stream_ = stream;
   launched_ = true;
   return check(result, "ordering the streams of a group");
 }

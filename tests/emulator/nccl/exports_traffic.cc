@@ -74,7 +74,7 @@ ncclResult_t collective(const Call& call, Task::Kind kind, const void* send, voi
     if (result != ncclSuccess || call.count == 0) return result;
     Task task{kind, send, receive, call.count, call.type, call.peer, operation};
     if (communicator->ranks() > 1) return add_tasks(communicator, call.stream, {task}, {});
-    return launch_alone(call, Batch{communicator, {}, nullptr, {task}, {}});
+    return launch_alone(call, Batch{communicator, {}, 0, {task}, {}});
   });
 }
 
@@ -90,7 +90,7 @@ ncclResult_t messages(const Call& call, bool is_collective, F build) {
     std::vector<Task> tasks;
     build(*communicator, &tasks);
     if (is_collective && communicator->ranks() == 1) {
-      return launch_alone(call, Batch{communicator, {}, nullptr, {}, std::move(tasks)});
+      return launch_alone(call, Batch{communicator, {}, 0, {}, std::move(tasks)});
     }
     return tasks.empty() ? ncclSuccess : add_tasks(communicator, call.stream, {}, tasks);
   });

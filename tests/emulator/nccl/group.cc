@@ -198,7 +198,7 @@ ncclResult_t add_tasks(const std::shared_ptr<Communicator>& communicator, CUstre
   auto batch = std::find_if(group.batches.begin(), group.batches.end(),
                             [&](const Batch& b) { return b.communicator == communicator; });
   if (batch == group.batches.end()) {
-    batch = group.batches.insert(group.batches.end(), Batch{communicator, {}, nullptr, {}, {}});
+    batch = group.batches.insert(group.batches.end(), Batch{communicator, {}, 0, {}, {}});
   }
   group.mode = mode_of(*communicator);
   if (std::find(batch->streams.begin(), batch->streams.end(), stream) == batch->streams.end()) {

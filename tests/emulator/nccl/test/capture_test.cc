@@ -71,7 +71,7 @@ TEST(Capture, KeepsTheOrderOfOtherWorkOnOtherStreams) {
 }
 
 TEST(Capture, KeepsTheCommunicatorUntilTheGraphIsGone) {
-  World(1).run([](Rank& rank) {
+  World(2).run([](Rank& rank) {
     ncclComm_t world = rank.comm, child = nullptr;
     ASSERT_NCCL(ncclCommSplit(world, 0, 0, &child, nullptr));
     rank.comm = child;
@@ -92,7 +92,7 @@ TEST(Capture, KeepsTheCommunicatorUntilTheGraphIsGone) {
 }
 
 TEST(Capture, TakesAllStreamsOfAGroupOrNone) {
-  World(1).run([](Rank& rank) {
+  World(2).run([](Rank& rank) {
     CUstream other = nullptr;
     ASSERT_CUDA(::cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
     Buffer<int> data(2, 1);
