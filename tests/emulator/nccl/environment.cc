@@ -2,9 +2,13 @@
 #include "environment.h"
 
 #include <dlfcn.h>
+#include <pwd.h>
 #include <stdlib.h>
 #include <strings.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <fstream>
 #include <mutex>
 
 #include "plugin_abi.h"
@@ -17,7 +21,39 @@ using Lookup = const char* (*)(const char*);
 
 const char* from_process(const char* name) { return ::getenv(name); }
 
+std::atomic<Lookup> lookup{from_process};
+
+/// Lines NAME=VALUE, taken as they are; what the environment has rules over them.
+void apply_file(const std::string& path) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    const size_t equals = line.find('=');
+    if (line.starts_with("#") || equals == std::string::npos) continue;
+    ::setenv(line.substr(0, equals).c_str(), line.substr(equals + 1).c_str(), 0);
+  }
+}
+
+void apply_files() {
+  const char* named = nccl_version() >= 22304 ? ::getenv("NCCL_CONF_FILE") : nullptr;
+  const passwd* user = ::getpwuid(::getuid());
+  if (named != nullptr && *named != '\0') {
+    apply_file(named);
+  } else if (user != nullptr) {
+    apply_file(std::string(user->pw_dir) + "/.nccl.conf");
+  }
+  apply_file("/etc/nccl.conf");
+}
+
+/// A plugin that has begun; it ends with the process.
+Lookup use(ncclResult_t (*finalize)(), Lookup answer) {
+  static ncclResult_t (*at_end)() = nullptr;
+  at_end = finalize;
+  if (finalize != nullptr) ::atexit([] { at_end(); });
+  return answer;
+}
+
 Lookup load() {
+  apply_files();
   constexpr int kFirst = 22807, kSecond = 23007;
   if (nccl_version() < kFirst) return from_process;
   void* const library = open_plugin("nccl-env", ::getenv("NCCL_ENV_PLUGIN"), true);
@@ -29,11 +65,11 @@ Lookup load() {
                     ? static_cast<plugin::EnvV2*>(::dlsym(library, "ncclEnvPlugin_v2"))
                     : nullptr;
   if (newer != nullptr && newer->init(major, minor, patch, "", plugin::log) == ncclSuccess) {
-    return newer->getEnv;
+    return use(newer->finalize, newer->getEnv);
   }
   auto* older = static_cast<plugin::EnvV1*>(::dlsym(library, "ncclEnvPlugin_v1"));
   if (older != nullptr && older->init(major, minor, patch, "") == ncclSuccess) {
-    return older->getEnv;
+    return use(older->finalize, older->getEnv);
   }
   return from_process;
 }
@@ -41,22 +77,26 @@ Lookup load() {
 }  // namespace
 
 const char* variable(const char* name) {
-  // Not a static of the function: the plugin may itself call into this library while it loads.
   static std::once_flag once;
-  static Lookup lookup = from_process;
   static thread_local bool loading = false;
-  if (loading) return ::getenv(name);
+  if (loading) return ::getenv(name);  // the plugin calls into this library while it loads
   loading = true;
   std::call_once(once, [] { lookup = load(); });
   loading = false;
-  return lookup(name);
+  return lookup.load()(name);
+}
+
+const char* variable_so_far(const char* name) { return lookup.load()(name); }
+
+bool switched_off(const char* value) {
+  return value != nullptr && ::strcasecmp(value, "none") == 0;
 }
 
 void* open_plugin(const std::string& prefix, const char* value, bool static_allowed) {
   constexpr int kFlags = RTLD_NOW | RTLD_LOCAL;
   const std::string name = value == nullptr ? "" : value;
   if (name.empty()) return ::dlopen(("lib" + prefix + ".so").c_str(), kFlags);
-  if (::strcasecmp(name.c_str(), "none") == 0) return nullptr;
+  if (switched_off(value)) return nullptr;
   if (static_allowed && ::strncasecmp(name.c_str(), "STATIC_PLUGIN", name.size()) == 0) {
     return ::dlopen(nullptr, kFlags);
   }

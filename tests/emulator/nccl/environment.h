@@ -2,7 +2,8 @@
 //
 // NCCL's variables. From 2.28.7 on they are asked of an environment plugin, if there is one
 // (NCCL_ENV_PLUGIN); it is loaded by the first question, at the latest when a unique id or a
-// communicator is made. Thread-safe.
+// communicator is made. Before that, files with settings are read (NCCL_CONF_FILE or
+// ~/.nccl.conf, then /etc/nccl.conf). Thread-safe.
 #pragma once
 
 #include <string>
@@ -11,6 +12,10 @@ namespace railyard::emulator {
 
 /// Null: not set.
 const char* variable(const char* name);
+/// The same, but does not load the plugin: for messages that may come before it or from it.
+const char* variable_so_far(const char* name);
+/// Whether a value says "none".
+bool switched_off(const char* value);
 
 /// Opens a plugin by NCCL's rules: `value` as it is, then lib<prefix>-<value>.so; without a value
 /// lib<prefix>.so; "none" names none. `static_allowed`: STATIC_PLUGIN, or a beginning of it, names

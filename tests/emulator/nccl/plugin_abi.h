@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What NCCL's plugins export, as their interfaces lay it down: tuners (versions 2 to 6) and the
+// What NCCL's plugins export, as their interfaces lay it down: tuners (versions 1 to 6) and the
 // environment (1 and 2). Sizes and times are in bytes and microseconds.
 #pragma once
 
@@ -27,6 +27,13 @@ struct Constants {
       tree_ll128_max[4][3], tree_max[4][3], nvls_tree_max[4][3];
 };
 
+struct TunerV1 {
+  const char* name;
+  ncclResult_t (*init)(size_t ranks, size_t nodes, Logger);
+  ncclResult_t (*getCollInfo)(Function, size_t bytes, int collnet, int nvls, int pipe_ops,
+                              int* algorithm, int* protocol, int* channels);
+  ncclResult_t (*destroy)();
+};
 struct TunerV2 {
   const char* name;
   ncclResult_t (*init)(size_t ranks, size_t nodes, Logger, void** context);

@@ -12,6 +12,8 @@
 #include <mutex>
 #include <string>
 
+#include "environment.h"
+
 namespace railyard::emulator {
 namespace {
 
@@ -20,21 +22,19 @@ std::mutex mutex;
 std::string& text = *new std::string;  // guarded by mutex
 
 bool verbose() {
-  static const bool value = [] {
-    const char* level = ::getenv("NCCL_DEBUG");
-    if (level == nullptr) return false;
-    for (const char* loud : {"WARN", "INFO", "ABORT", "TRACE"}) {
-      if (::strcasecmp(level, loud) == 0) return true;
-    }
-    return false;
-  }();
-  return value;
+  const char* level = variable_so_far("NCCL_DEBUG");
+  if (level == nullptr) return false;
+  for (const char* loud : {"WARN", "INFO", "ABORT", "TRACE"}) {
+    if (::strcasecmp(level, loud) == 0) return true;
+  }
+  return false;
 }
 
 void keep(const std::string& message) {
+  const bool loud = verbose();
   std::lock_guard lock(mutex);
   text = message;
-  if (verbose()) ::fprintf(stderr, "[%d] NCCL WARN %s\n", ::getpid(), message.c_str());
+  if (loud) ::fprintf(stderr, "[%d] NCCL WARN %s\n", ::getpid(), message.c_str());
 }
 
 std::string format_text(const char* format, va_list arguments) {

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include <algorithm>
 #include <map>
@@ -50,12 +51,27 @@ void plugin::log(int level, unsigned long, const char* file, int line, const cha
   fail(ncclSuccess, "%s:%d %s", file, line, text);
 }
 
+/// In NCCL 2.19 and 2.20 there were no names of plugins but paths, and one version.
+Tuner::Plugin Tuner::find_first() {
+  const char* path = ::getenv("NCCL_TUNER_PLUGIN");
+  void* const library = path != nullptr ? ::dlopen(path, RTLD_LAZY | RTLD_LOCAL) : nullptr;
+  void* const v1 = library != nullptr ? ::dlsym(library, "ncclTunerPlugin_v1") : nullptr;
+  if (v1 == nullptr) return {};
+  return static_cast<const plugin::TunerV1*>(v1);
+}
+
 /// The newest version that both know. The sixth is the fifth with one function more, which is
 /// never called here.
 Tuner::Plugin Tuner::find() {
   const int version = nccl_version();
-  if (version < 22105) return {};
-  void* const library = open_plugin("nccl-tuner", variable("NCCL_TUNER_PLUGIN"), version >= 22203);
+  if (version < 21901) return {};
+  if (version < 22105) return find_first();
+  const char* value = variable("NCCL_TUNER_PLUGIN");
+  void* library = open_plugin("nccl-tuner", value, version >= 22203);
+  // A plugin for the network may have a tuner in it.
+  if (library == nullptr && !switched_off(value)) {
+    library = open_plugin("nccl-net", variable("NCCL_NET_PLUGIN"), false);
+  }
   if (library == nullptr) return {};
   const auto symbol = [library](const char* name) { return ::dlsym(library, name); };
   if (void* v6 = version >= 23003 ? symbol("ncclTunerPlugin_v6") : nullptr) {
@@ -89,7 +105,7 @@ ncclResult_t Tuner::open(uint64_t communicator, const std::vector<Record>& table
   ranks_ = table.size();
   const size_t nodes = ranks_on.size();
   plugin_ = load();
-  return std::visit(
+  const ncclResult_t result = std::visit(
       [&](auto tuner) -> ncclResult_t {
         using T = decltype(tuner);
         if constexpr (std::is_same_v<T, std::monostate>) {
@@ -97,11 +113,15 @@ ncclResult_t Tuner::open(uint64_t communicator, const std::vector<Record>& table
         } else if constexpr (std::is_same_v<T, const plugin::TunerV5*>) {
           return tuner->init(&context_, communicator, ranks_, nodes, plugin::log, &domains,
                              &constants);
+        } else if constexpr (std::is_same_v<T, const plugin::TunerV1*>) {
+          return tuner->init(ranks_, nodes, plugin::log);
         } else {
           return tuner->init(ranks_, nodes, plugin::log, &context_);
         }
       },
       plugin_);
+  if (result != ncclSuccess) plugin_ = {};  // what never began has no end
+  return result;
 }
 
 ncclResult_t Tuner::ask(const Task& task) const {
@@ -117,6 +137,8 @@ ncclResult_t Tuner::ask(const Task& task) const {
         using T = decltype(tuner);
         if constexpr (std::is_same_v<T, std::monostate>) {
           return ncclSuccess;
+        } else if constexpr (std::is_same_v<T, const plugin::TunerV1*>) {
+          return tuner->getCollInfo(*function, bytes, 0, 0, 1, &algorithm, &protocol, &channels);
         } else if constexpr (std::is_same_v<T, const plugin::TunerV2*>) {
           return tuner->getCollInfo(context_, *function, bytes, 0, 0, 1, &algorithm, &protocol,
                                     &channels);
@@ -137,6 +159,8 @@ void Tuner::close() {
         using T = decltype(tuner);
         if constexpr (std::is_same_v<T, const plugin::TunerV5*>) {
           tuner->finalize(context_);
+        } else if constexpr (std::is_same_v<T, const plugin::TunerV1*>) {
+          tuner->destroy();
         } else if constexpr (!std::is_same_v<T, std::monostate>) {
           tuner->destroy(context_);
         }

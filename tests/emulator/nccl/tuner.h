@@ -25,10 +25,12 @@ class Tuner {
   void close();
 
  private:
-  using Plugin = std::variant<std::monostate, const plugin::TunerV2*, const plugin::TunerV3*,
-                              const plugin::TunerV4*, const plugin::TunerV5*>;
+  using Plugin =
+      std::variant<std::monostate, const plugin::TunerV1*, const plugin::TunerV2*,
+                   const plugin::TunerV3*, const plugin::TunerV4*, const plugin::TunerV5*>;
   static Plugin load();
   static Plugin find();
+  static Plugin find_first();
 
   Plugin plugin_;
   void* context_ = nullptr;

@@ -56,6 +56,27 @@ ncclResult_t old_ask(void* context, Function function, size_t bytes, int, int, i
   return ncclSuccess;
 }
 
+ncclResult_t newest_init(void** context, uint64_t communicator, size_t ranks, size_t nodes,
+                         Logger log, NvlDomains* domains, Constants* constants) {
+  note("newest\n");
+  return init(context, communicator, ranks, nodes, log, domains, constants);
+}
+
+ncclResult_t first_init(size_t ranks, size_t nodes, Logger) {
+  note("init of the first: ranks %zu nodes %zu\n", ranks, nodes);
+  return ncclSuccess;
+}
+
+ncclResult_t first_ask(Function function, size_t bytes, int, int, int, int*, int*, int*) {
+  note("asked for %d of %zu bytes\n", function, bytes);
+  return ncclSuccess;
+}
+
+ncclResult_t first_destroy() {
+  note("finalize\n");
+  return ncclSuccess;
+}
+
 ncclResult_t finalize(void*) {
   note("finalize\n");
   return ncclSuccess;
@@ -65,7 +86,15 @@ ncclResult_t start(uint8_t major, uint8_t minor, uint8_t patch, const char*) {
   note("environment of %d.%d.%d\n", major, minor, patch);
   return ncclSuccess;
 }
-ncclResult_t end() { return ncclSuccess; }
+ncclResult_t newest_start(uint8_t major, uint8_t minor, uint8_t patch, const char*, Logger log) {
+  log(2, 0, "here", 1, "a plugin may speak while it is loaded");
+  note("newest environment of %d.%d.%d\n", major, minor, patch);
+  return ncclSuccess;
+}
+ncclResult_t end() {
+  note("end of environment\n");
+  return ncclSuccess;
+}
 const char* get(const char* name) {
   // What only a plugin can know.
   return ::strcmp(name, "NCCL_COMM_BLOCKING") == 0 ? "0" : ::getenv(name);
@@ -74,9 +103,15 @@ const char* get(const char* name) {
 }  // namespace
 
 extern "C" {
+extern const TunerV1 ncclTunerPlugin_v1;
 extern const TunerV2 ncclTunerPlugin_v2;
 extern const TunerV5 ncclTunerPlugin_v5;
+extern const TunerV6 ncclTunerPlugin_v6;
 extern const EnvV1 ncclEnvPlugin_v1;
+extern const EnvV2 ncclEnvPlugin_v2;
+const TunerV1 ncclTunerPlugin_v1 = {"test", first_init, first_ask, first_destroy};
+const TunerV6 ncclTunerPlugin_v6 = {"test", newest_init, ask, finalize, nullptr};
+const EnvV2 ncclEnvPlugin_v2 = {"test", newest_start, end, get};
 const TunerV2 ncclTunerPlugin_v2 = {"test", old_init, old_ask, finalize};
 const TunerV5 ncclTunerPlugin_v5 = {"test", init, ask, finalize};
 const EnvV1 ncclEnvPlugin_v1 = {"test", start, end, get};

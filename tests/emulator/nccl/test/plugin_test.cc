@@ -69,6 +69,23 @@ TEST(Plugin, IsTakenInAnOlderVersion) {
   EXPECT_EQ(log.lines("environment").size(), 0U);
 }
 
+TEST(Plugin, IsTheFirstKindInTheOldestVersions) {
+  Log log;
+  World(2).run(talk);
+  EXPECT_EQ(log.lines("init of the first: ranks 2 nodes 1").size(), 2U);
+  EXPECT_EQ(log.lines("asked for 4 of 8 bytes").size(), 2U);
+  EXPECT_EQ(log.lines("finalize").size(), 2U);
+}
+
+TEST(Plugin, IsTheNewestKindThatBothKnow) {
+  Log log;
+  World(1).run([](Rank&) {});
+  EXPECT_EQ(log.lines("newest environment of 2.30.7").size(), 1U);
+  EXPECT_EQ(log.lines("environment of").size(), 0U);
+  EXPECT_EQ(log.lines("newest").size(), 2U);
+  EXPECT_EQ(log.lines("init ").size(), 1U);
+}
+
 TEST(Plugin, AnswersForTheEnvironment) {
   Log log;
   ncclUniqueId id;
@@ -82,6 +99,20 @@ TEST(Plugin, AnswersForTheEnvironment) {
   ASSERT_NCCL(ncclGetUniqueId(&id));
   EXPECT_EQ(ncclCommInitRank(&rank.comm, 1, id, 0), ncclSuccess);
   EXPECT_NCCL(ncclCommDestroy(rank.comm));
+}
+
+/// Files of settings come after the environment and are seen by everybody.
+TEST(Plugin, FilesHaveSettings) {
+  std::string path = ::testing::TempDir() + "nccl-conf-" + std::to_string(::getpid());
+  std::ofstream(path) << "# NCCL_FIRST=1\nNCCL_COMM_BLOCKING=0\nnothing\nTEST_SET=file\n";
+  ::setenv("NCCL_CONF_FILE", path.c_str(), 1);
+  ::setenv("TEST_SET", "environment", 1);
+  ncclUniqueId id;
+  ASSERT_NCCL(ncclGetUniqueId(&id));
+  ::remove(path.c_str());
+  EXPECT_STREQ(::getenv("NCCL_COMM_BLOCKING"), "0");
+  EXPECT_STREQ(::getenv("TEST_SET"), "environment");
+  EXPECT_EQ(::getenv("# NCCL_FIRST"), nullptr);
 }
 
 TEST(Plugin, CanBeLeftOut) {
