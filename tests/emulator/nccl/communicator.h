@@ -18,6 +18,7 @@
 #include "collective.h"
 #include "device.h"
 #include "fabric.h"
+#include "registrations.h"
 #include "task.h"
 #include "tuner.h"
 
@@ -72,6 +73,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   int device() const { return device_.number(); }
+  Registrations& registrations() { return registrations_; }
   /// Alike on all ranks.
   uint64_t hash() const;
   /// ncclSuccess, ncclInProgress, or why the communicator is of no more use.
@@ -107,6 +109,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// Between the two no operations are accepted.
   ncclResult_t suspend();
   ncclResult_t resume();
+  bool suspended() const { return suspended_; }
   /// Ends what is under way and goes on as if it had never been.
   void interrupt();
 
@@ -135,6 +138,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Device device_;
   Fabric fabric_;
   Tuner tuner_;
+  Registrations registrations_;
   int rank_ = -1;
   int ranks_ = 0;
   UniqueFd cancel_;                                 ///< readable once aborted

@@ -41,6 +41,7 @@ ncclResult_t Communicator::join(std::vector<Record> table, int rank) {
 ncclResult_t Communicator::create(const ncclUniqueId& id) {
   if (!enter()) return fail(ncclInternalError, "the communicator was aborted");
   Record own;
+  ncclGetVersion(&own.version);  // by its public name, as the real one does
   own.rank = rank_;
   own.ranks = ranks_;
   std::vector<Record> table;

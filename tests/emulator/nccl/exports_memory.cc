@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Exported functions: memory, registration, windows. Nothing gains from registration here, so
-// handles only remember what they stand for.
-#include <set>
+// Exported functions: memory, registration, windows.
+#include <memory>
 
 #include "communicator.h"
 #include "device.h"
@@ -13,18 +12,14 @@
 
 using namespace railyard::emulator;  // NOLINT: this file only puts C names on things of it
 
-/// What a window's handle points at.
-struct ncclWindow_vidmem {
-  ncclComm_t comm;
-  void* memory;
-};
-
 namespace {
 
-ncclResult_t check_arguments(const char* function, ncclComm_t comm, bool valid) {
-  if (find_handle(comm) && valid) return ncclSuccess;
-  return fail(ncclInvalidArgument, "%s: the communicator or another argument is null or not valid",
-              function);
+ncclResult_t bad_communicator(const char* function) {
+  return fail(ncclInvalidArgument, "%s: the communicator is null or not a live one", function);
+}
+
+ncclResult_t unknown_handle(const char* function) {
+  return fail(ncclInvalidUsage, "%s: the communicator has no such handle", function);
 }
 
 }  // namespace
@@ -32,9 +27,6 @@ ncclResult_t check_arguments(const char* function, ncclComm_t comm, bool valid) 
 extern "C" {
 
 ncclResult_t pncclMemAlloc(void** ptr, size_t size) {
-  if (ptr == nullptr || size == 0) {
-    return fail(ncclInvalidArgument, "ncclMemAlloc: ptr must not be null nor size 0");
-  }
   int number = 0;
   Device device;
   ncclResult_t result = current_device(&number);
@@ -42,7 +34,9 @@ ncclResult_t pncclMemAlloc(void** ptr, size_t size) {
   if (result != ncclSuccess) return result;
   ContextScope scope(device.context());
   CUdeviceptr memory = 0;
-  result = check(::cuMemAlloc(&memory, size), "cuMemAlloc");
+  // As cudaMalloc does: nothing is a size, but there must be a place for the result.
+  if (ptr == nullptr) return check(CUDA_ERROR_INVALID_VALUE, "ncclMemAlloc without ptr");
+  if (size > 0) result = check(::cuMemAlloc(&memory, size), "cuMemAlloc");
   *ptr = reinterpret_cast<void*>(memory);
   return result;
 }
@@ -53,38 +47,49 @@ ncclResult_t pncclMemFree(void* ptr) {
 }
 
 ncclResult_t pncclCommRegister(const ncclComm_t comm, void* buff, size_t size, void** handle) {
-  if (!find_handle(comm) || handle == nullptr || (buff == nullptr && size > 0)) {
-    return fail(ncclInvalidArgument, "ncclCommRegister: comm, buff and handle must be valid");
+  std::shared_ptr<Communicator> communicator = find_handle(comm);
+  if (!communicator) return bad_communicator("ncclCommRegister");
+  if (handle == nullptr || buff == nullptr || size == 0) {
+    return fail(ncclInvalidArgument, "ncclCommRegister: there must be memory and a handle");
   }
-  *handle = buff;  // nothing gains from registration here
+  *handle = communicator->registrations().add(buff, size);
   return ncclSuccess;
 }
 
-ncclResult_t pncclCommDeregister(const ncclComm_t comm, void*) {
-  if (find_handle(comm)) return ncclSuccess;
-  return fail(ncclInvalidArgument, "ncclCommDeregister: the communicator is not a live one");
+ncclResult_t pncclCommDeregister(const ncclComm_t comm, void* handle) {
+  std::shared_ptr<Communicator> communicator = find_handle(comm);
+  if (!communicator) return bad_communicator("ncclCommDeregister");
+  if (handle == nullptr || communicator->registrations().remove(handle)) return ncclSuccess;
+  return unknown_handle("ncclCommDeregister");
 }
 
+// There is no memory here that devices share by address. Then the real library, too, registers a
+// window like any other memory, by the public functions, when the group ends.
 ncclResult_t pncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win,
                                      int) {
-  ncclResult_t result =
-      check_arguments("ncclCommWindowRegister", comm, win != nullptr && (buff != nullptr || !size));
-  if (result == ncclSuccess) *win = new ncclWindow_vidmem{comm, buff};
-  return result;
+  std::shared_ptr<Communicator> communicator = find_handle(comm);
+  if (!communicator) return bad_communicator("ncclCommWindowRegister");
+  if (buff == nullptr || size == 0) return ncclSuccess;
+  if (win == nullptr) return fail(ncclInvalidArgument, "ncclCommWindowRegister: no win");
+  return grouped([&]() -> ncclResult_t {
+    ncclResult_t result = communicator->check_ready();
+    if (result != ncclSuccess) return result;
+    return add_job(Job{communicator, [=] {
+                         return ncclCommRegister(comm, buff, size, reinterpret_cast<void**>(win));
+                       }});
+  });
 }
 
 ncclResult_t pncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win) {
-  if (win == nullptr) return ncclSuccess;
-  ncclResult_t result = check_arguments("ncclCommWindowDeregister", comm, true);
-  if (result == ncclSuccess) delete win;
-  return result;
+  return win == nullptr ? ncclSuccess : ncclCommDeregister(comm, win);
 }
 
 ncclResult_t pncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void** pointer) {
-  ncclResult_t result =
-      check_arguments("ncclWinGetUserPtr", comm, win != nullptr && pointer != nullptr);
-  if (result == ncclSuccess) *pointer = win->memory;
-  return result;
+  std::shared_ptr<Communicator> communicator = find_handle(comm);
+  if (!communicator) return bad_communicator("ncclWinGetUserPtr");
+  if (pointer == nullptr) return fail(ncclInvalidArgument, "ncclWinGetUserPtr: no pointer");
+  if (communicator->registrations().find(win, pointer)) return ncclSuccess;
+  return unknown_handle("ncclWinGetUserPtr");
 }
 
 }  // extern "C"

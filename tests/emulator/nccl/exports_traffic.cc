@@ -13,10 +13,13 @@
 #include "group.h"
 #include "reduce.h"
 #include "result.h"
+#include "version.h"
 
 using namespace railyard::emulator;  // NOLINT: this file only puts C names on things of it
 
 namespace {
+
+constexpr int kFirstWithFloat8 = 22403;
 
 /// What every call on a communicator has.
 struct Call {
@@ -38,7 +41,7 @@ ncclResult_t check_call(const Call& call, const Communicator& c, Operation* oper
                 call.function, call.peer, c.ranks());
   }
   uint64_t bytes = type_size(call.type);
-  if (bytes == 0) {
+  if (bytes == 0 || (call.type > ncclBfloat16 && nccl_version() < kFirstWithFloat8)) {
     return fail(ncclInvalidArgument, "%s: %d is no data type", call.function,
                 static_cast<int>(call.type));
   }

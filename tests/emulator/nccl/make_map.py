@@ -12,6 +12,8 @@ import re
 import sys
 
 FIRST_WITH_P = 21600
+# Exported though they are in no header, and under one name only.
+INTERNAL = {"ncclResetDebugInitInternal": 22803}
 
 
 def main():
@@ -23,6 +25,7 @@ def main():
     names = sorted(name for name, first in rows if int(first) <= version)
     if version >= FIRST_WITH_P:
         names += ["p" + name for name in names]
+    names += [name for name, first in INTERNAL.items() if first <= version]
     with open(output, "w", encoding="utf-8") as file:
         file.write("{\n  global:\n")
         file.writelines(f"    {name};\n" for name in names)

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "environment.h"
+#include "version.h"
 
 namespace railyard::emulator {
 namespace {
@@ -43,9 +44,19 @@ std::string format_text(const char* format, va_list arguments) {
   return buffer;
 }
 
+/// The last code that this version of NCCL knows.
+int last_code() {
+  constexpr int kTimeout = 8;
+  const int version = nccl_version();
+  if (version < 21304) return ncclInvalidUsage;
+  if (version < 21403) return ncclRemoteError;
+  return version < 23003 ? static_cast<int>(ncclInProgress) : kTimeout;
+}
+
 }  // namespace
 
 ncclResult_t fail(ncclResult_t code, const char* format, ...) {
+  if (code > last_code()) code = ncclSystemError;
   va_list arguments;
   va_start(arguments, format);
   keep(format_text(format, arguments));
@@ -70,6 +81,7 @@ const char* last_error() {
 }
 
 const char* describe(ncclResult_t result) {
+  if (result > last_code()) return "unknown result code";
   switch (result) {
     case ncclSuccess:
       return "no error";
@@ -87,8 +99,8 @@ const char* describe(ncclResult_t result) {
       return "remote process exited or there was a network error";
     case ncclInProgress:
       return "NCCL operation in progress";
-    case ncclNumResults:
-      break;
+    case ncclNumResults:  // what was the number of codes is one of them in 2.30
+      return "timeout";
   }
   return "unknown result code";
 }

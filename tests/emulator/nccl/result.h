@@ -7,8 +7,9 @@
 
 namespace railyard::emulator {
 
-/// Returns `code`, having kept the text for ncclGetLastError and, with NCCL_DEBUG=WARN or more,
-/// written it to stderr. Formats as printf does. Thread-safe.
+/// Returns `code`, or ncclSystemError where this version of NCCL has no such code, having kept the
+/// text for ncclGetLastError and, with NCCL_DEBUG=WARN or more, written it to stderr. Formats as
+/// printf does. Thread-safe.
 [[gnu::format(printf, 2, 3)]] ncclResult_t fail(ncclResult_t code, const char* format, ...);
 
 /// fail(ncclSystemError, …) with ": " and the text of errno at the end.

@@ -386,7 +386,9 @@ TEST(Life, AllocatesMemory) {
   memset(memory, 1, 1000);
   EXPECT_NCCL(ncclMemFree(memory));
   EXPECT_NCCL(ncclMemFree(nullptr));
-  EXPECT_EQ(ncclMemAlloc(nullptr, 1), ncclInvalidArgument);
+  EXPECT_EQ(ncclMemAlloc(nullptr, 1), ncclUnhandledCudaError);
+  EXPECT_NCCL(ncclMemAlloc(&memory, 0));
+  EXPECT_EQ(memory, nullptr);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <string>
@@ -93,6 +94,16 @@ TEST(Process, ExchangesAndCounts) {
 TEST(Process, SixteenRanks) {
   Outcome outcome = launch("--nodes 4 --gpus 4", "exchange");
   EXPECT_EQ(outcome.status, 0) << outcome.output;
+}
+
+TEST(Process, RanksMustBeOfOneVersion) {
+  std::string folders = std::filesystem::path(::getenv("EMULATE")).parent_path().parent_path();
+  Outcome outcome = launch(
+      "--nodes 2 --gpus 1 --env-on 1:LD_LIBRARY_PATH=" + folders + "/nccl-2.27:" + folders + "/lib",
+      "refused");
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_EQ(launch("--nodes 2 --gpus 1 --nccl 2.27", "refused").status, 1);
+  EXPECT_EQ(launch("--nodes 2 --gpus 1 --nccl 1.2", "refused").status, 2);
 }
 
 /// Starts the ranks without the launcher, which would stop the survivors.

@@ -3,6 +3,7 @@
 // One rank of the tests that run ranks as processes; its place is in the launcher's variables.
 //
 //   exchange       all-to-all, uneven messages and an all-reduce; checks what it gets
+//   refused        returns 0 if no communicator can be made
 //   die RANK       that rank kills itself; returns 0 if all others are told
 #include <signal.h>
 #include <stdio.h>
@@ -70,7 +71,9 @@ int run(int argc, char** argv) {
   ::setenv("NCCL_COMM_ID", meeting.c_str(), 1);
   ncclUniqueId id;
   EXPECT_NCCL(ncclGetUniqueId(&id));
-  EXPECT_NCCL(ncclCommInitRank(&rank.comm, rank.ranks, id, rank.rank));
+  ncclResult_t created = ncclCommInitRank(&rank.comm, rank.ranks, id, rank.rank);
+  if (argc == 2 && ::strcmp(argv[1], "refused") == 0) return created == ncclInvalidUsage ? 0 : 1;
+  EXPECT_NCCL(created);
   if (testing::Test::HasFailure()) return 1;
   if (argc == 2 && ::strcmp(argv[1], "exchange") == 0) exchange(rank);
   if (argc == 3 && ::strcmp(argv[1], "die") == 0) lose(rank, ::atoi(argv[2]));
