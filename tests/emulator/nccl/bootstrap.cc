@@ -69,8 +69,7 @@ class Root {
       auto rank = static_cast<size_t>(greeting.record.rank);
       bool fits =
           static_cast<size_t>(greeting.record.ranks) == table_.size() && !ranks_[rank].valid();
-      bool same = greeting.record.version == nccl_version();
-      if (!fits || !same) {
+      if (!fits) {
         ranks_.push_back(std::move(fd));
         return ncclInvalidUsage;
       }
@@ -174,8 +173,8 @@ ncclResult_t Bootstrap::exchange(const ncclUniqueId& id, const Record& own, int 
   if (verdict != ncclSuccess) {
     return fail(
         verdict,
-        "rank %d of %d: the ranks of this unique id differ in their number of ranks or NCCL "
-        "version, or two have the same rank",
+        "rank %d of %d: the ranks of this unique id differ in their number of ranks, or two have "
+        "the same rank",
         own.rank, own.ranks);
   }
   table->resize(static_cast<size_t>(own.ranks));

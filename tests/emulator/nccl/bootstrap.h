@@ -20,8 +20,8 @@
 
 namespace railyard::emulator {
 
-/// What ranks tell each other. Sent as it lies in memory: all ranks are of one machine and must be
-/// of one version.
+/// What ranks tell each other. Sent as it lies in memory: all ranks are of one machine, and all
+/// versions have the same.
 struct Record {
   int32_t version = nccl_version();
   int32_t rank = 0;

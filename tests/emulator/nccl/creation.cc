@@ -10,6 +10,7 @@
 #include "communicator.h"
 #include "exchange.h"
 #include "result.h"
+#include "version.h"
 
 namespace railyard::emulator {
 
@@ -20,6 +21,10 @@ uint64_t Communicator::hash() const {
 
 ncclResult_t Communicator::check_table(const std::vector<Record>& table) const {
   for (size_t a = 0; a < table.size(); ++a) {
+    if (table[a].version != nccl_version()) {
+      return fail(ncclInvalidUsage, "rank %zu runs NCCL %d, this one %d; all must run the same", a,
+                  table[a].version, nccl_version());
+    }
     for (size_t b = a + 1; b < table.size(); ++b) {
       if (table[a].host != table[b].host || ::strcmp(table[a].bus_id, table[b].bus_id) != 0)
         continue;
