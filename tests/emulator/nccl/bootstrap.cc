@@ -23,6 +23,7 @@ namespace {
 
 constexpr char kMark[8] = {'e', 'm', 'u', 'l', 'n', 'c', 'c', 'l'};
 constexpr int kPatienceSeconds = 60;
+constexpr int kDismissed = -1;       ///< number of ranks that ends a root
 constexpr int kFirstWordsMs = 5000;  ///< for a connection to say who it is
 
 struct IdContent {
@@ -62,6 +63,7 @@ class Root {
       UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
       Greeting greeting;
       if (!fd.valid() || !read_greeting(fd.get(), &greeting)) continue;
+      if (greeting.record.ranks == kDismissed) return ncclInvalidUsage;
       if (table_.empty()) {
         table_.resize(static_cast<size_t>(greeting.record.ranks));
         ranks_.resize(table_.size());
@@ -86,8 +88,8 @@ class Root {
     ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     if (::recv(fd, greeting, sizeof *greeting, MSG_WAITALL) != sizeof *greeting) return false;
     const Record& record = greeting->record;
-    return greeting->key == key_ && record.ranks > 0 && record.rank >= 0 &&
-           record.rank < record.ranks;
+    if (!(greeting->key == key_)) return false;
+    return record.ranks == kDismissed || (record.rank >= 0 && record.rank < record.ranks);
   }
 
   void settle() {
@@ -145,6 +147,17 @@ ncclResult_t make_unique_id(ncclUniqueId* id) {
   ::memset(id, 0, sizeof *id);
   ::memcpy(id->internal, &content, sizeof content);
   return ncclSuccess;
+}
+
+void dismiss_root(const ncclUniqueId& id) {
+  IdContent content{};
+  ::memcpy(&content, id.internal, sizeof content);
+  if (fixed_address() != nullptr || ::memcmp(content.mark, kMark, sizeof kMark) != 0) return;
+  UniqueFd root;
+  if (connect_to(content.address, 0, -1, &root) != ncclSuccess) return;
+  Greeting greeting{content.key, {}};
+  greeting.record.ranks = kDismissed;
+  send_all(root.get(), &greeting, sizeof greeting, -1);
 }
 
 ncclResult_t Bootstrap::exchange(const ncclUniqueId& id, const Record& own, int cancel,

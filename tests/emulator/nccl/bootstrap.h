@@ -41,6 +41,9 @@ struct Record {
 /// yet.
 ncclResult_t make_unique_id(ncclUniqueId* id);
 
+/// Ends the root of an id that no rank will use.
+void dismiss_root(const ncclUniqueId& id);
+
 /// A rank's side of one creation.
 class Bootstrap {
  public:

@@ -114,6 +114,8 @@ ncclResult_t pncclCommInitRankScalable(ncclComm_t* newcomm, int nranks, int myra
   if (nId < 1 || nId > nranks) {
     return fail(ncclInvalidArgument, "%s: %d ids for %d ranks", kName, nId, nranks);
   }
+  // One root is enough here.
+  for (int i = 1; i < nId && myrank == 0; ++i) dismiss_root(ids[i]);
   return create_with_config(kName, newcomm, nranks, ids[0], myrank, config);
 }
 

@@ -3,9 +3,12 @@
 // Children, the ways a communicator ends, configs, non-blocking communicators.
 #include <string.h>
 
+#include <array>
 #include <barrier>
+#include <fstream>
 #include <memory>
 #include <numeric>
+#include <string>
 
 #include "world.h"
 
@@ -231,6 +234,61 @@ TEST(NonBlocking, IsDestroyedBeforeTheCallReturns) {
     EXPECT_EQ(data[0], 2);
     ncclResult_t state;
     EXPECT_EQ(ncclCommGetAsyncError(rank.comm, &state), ncclInvalidArgument);
+  });
+}
+
+/// Of several ids one is used, and nothing waits for the others any more.
+TEST(Life, IsMadeWithSeveralIds) {
+  const auto threads = [] {
+    std::ifstream status("/proc/self/status");
+    for (std::string word; status >> word;) {
+      if (word == "Threads:") return status >> word, std::stoi(word);
+    }
+    return -1;
+  };
+  Rank rank(0, 1);
+  ncclUniqueId warm;
+  ASSERT_NCCL(ncclGetUniqueId(&warm));
+  ASSERT_NCCL(ncclCommInitRank(&rank.comm, 1, warm, 0));
+  ASSERT_NCCL(ncclCommDestroy(rank.comm));
+  const int before = threads();
+  std::array<ncclUniqueId, 2> ids;
+  for (ncclUniqueId& id : ids) ASSERT_NCCL(ncclGetUniqueId(&id));
+  std::thread other([&] {
+    Rank second(1, 2);
+    ASSERT_NCCL(ncclCommInitRankScalable(&second.comm, 2, 1, 2, ids.data(), nullptr));
+    EXPECT_NCCL(ncclCommDestroy(second.comm));
+  });
+  ASSERT_NCCL(ncclCommInitRankScalable(&rank.comm, 2, 0, 2, ids.data(), nullptr));
+  EXPECT_NCCL(ncclCommDestroy(rank.comm));
+  other.join();
+  // The second root ends by itself; the test's time limit ends a wait in vain.
+  while (threads() > before) std::this_thread::yield();
+}
+
+TEST(Registration, IsCountedAndTakenBack) {
+  World(1).run([](Rank& rank) {
+    Buffer<int> data(4);
+    void* first = nullptr;
+    void* second = nullptr;
+    ASSERT_NCCL(ncclCommRegister(rank.comm, data.data(), 16, &first));
+    ASSERT_NCCL(ncclCommRegister(rank.comm, data.data(), 16, &second));
+    EXPECT_EQ(first, second);
+    EXPECT_NCCL(ncclCommDeregister(rank.comm, first));
+    EXPECT_NCCL(ncclCommDeregister(rank.comm, second));
+    EXPECT_EQ(ncclCommDeregister(rank.comm, first), ncclInvalidUsage);
+    EXPECT_NCCL(ncclCommDeregister(rank.comm, nullptr));
+    EXPECT_EQ(ncclCommRegister(nullptr, data.data(), 16, &first), ncclInvalidArgument);
+    ncclWindow_t window = nullptr;
+    ASSERT_NCCL(ncclCommWindowRegister(rank.comm, nullptr, 0, &window, 0));
+    EXPECT_EQ(window, nullptr);
+    ASSERT_NCCL(ncclGroupStart());
+    ASSERT_NCCL(ncclCommWindowRegister(rank.comm, data.data(), 16, &window, 0));
+    EXPECT_EQ(window, nullptr);
+    ASSERT_NCCL(ncclGroupEnd());
+    EXPECT_NE(window, nullptr);
+    EXPECT_NCCL(ncclCommWindowDeregister(rank.comm, window));
+    EXPECT_EQ(ncclCommWindowDeregister(rank.comm, window), ncclInvalidUsage);
   });
 }
 
