@@ -51,8 +51,9 @@ TEST(Shrink, LeavesOutRanksThatDoNotCall) {
 }
 
 TEST(Shrink, EndsWhatIsUnderWayIfAsked) {
-  World(3).run([](Rank& rank) {
-    if (rank.rank == 2) return;
+  std::barrier done(3);  // a rank that has left would be a failure
+  World(3).run([&](Rank& rank) {
+    if (rank.rank == 2) return done.arrive_and_wait();
     Buffer<int> data(1);
     ASSERT_NCCL(ncclRecv(data.data(), 1, ncclInt32, 2, rank.comm, rank.stream));  // never comes
     int excluded[] = {2};
@@ -60,6 +61,7 @@ TEST(Shrink, EndsWhatIsUnderWayIfAsked) {
     ASSERT_NCCL(ncclCommShrink(rank.comm, excluded, 1, &child, nullptr, NCCL_SHRINK_ABORT));
     EXPECT_EQ(sum(rank, child, 1), 2);
     ASSERT_NCCL(ncclCommDestroy(child));
+    done.arrive_and_wait();
   });
 }
 
