@@ -289,6 +289,7 @@ Status Attendance::make_offer(Offer& offer, UniqueFd& listener) {
   auto gpu = request_.process.gpu(request_.context);
   if (!gpu.ok()) return gpu.status();
   gpu_ = *gpu;
+  exchange::Engine::tidy(*gpu_->gpu);
   auto holding = gpu_->gpu->hold();
   if (!holding.ok()) return holding.status();
   holding_ = *holding;

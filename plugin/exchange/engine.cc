@@ -114,8 +114,9 @@ class Attic {
     std::lock_guard lock(mutex_);
     kept_.push_back(std::move(state));
   }
-  /// Frees what is no longer needed.
-  void sweep();
+  /// Frees what is no longer needed of one GPU. Freeing waits for all that the GPU has to do, and
+  /// another one's may need what this thread has yet to start.
+  void sweep(const Gpu& gpu);
   /// The process exits: serves others as long as they need it, within reason.
   void serve_last();
 
@@ -215,12 +216,13 @@ bool Engine::State::needed() {
   return company->staying > 0 || (attached && !discarded && !channel->mates_gone());
 }
 
-void Attic::sweep() {
+void Attic::sweep(const Gpu& gpu) {
   std::vector<std::unique_ptr<Engine::State>> free;
   {
     std::lock_guard lock(mutex_);
-    const auto first = std::stable_partition(kept_.begin(), kept_.end(),
-                                             [](const auto& state) { return state->needed(); });
+    const auto first = std::stable_partition(kept_.begin(), kept_.end(), [&gpu](const auto& state) {
+      return &state->gpu != &gpu || state->needed();
+    });
     std::move(first, kept_.end(), std::back_inserter(free));
     kept_.erase(first, kept_.end());
   }
@@ -335,7 +337,6 @@ Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Result<std::unique_ptr<Engine>> Engine::create(Gpu& gpu, EngineSetup setup) {
   Result<SlotPlan> plan = SlotPlan::make(setup.topology, setup.holdings);
   if (!plan.ok()) return plan.status();
-  Attic::instance().sweep();
   const device::ContextScope scope(gpu.driver(), gpu.context());
   std::unique_ptr<Engine> engine(
       new Engine(std::make_unique<State>(gpu, std::move(setup), plan.take())));
@@ -343,11 +344,14 @@ Result<std::unique_ptr<Engine>> Engine::create(Gpu& gpu, EngineSetup setup) {
   return engine;
 }
 
+void Engine::tidy(const Gpu& gpu) { Attic::instance().sweep(gpu); }
+
 Engine::~Engine() {
   if (state_->channel != nullptr && state_->staying) state_->channel->abandon();
   state_->leave();
+  const Gpu& gpu = state_->gpu;
   Attic::instance().keep(std::move(state_));
-  Attic::instance().sweep();
+  tidy(gpu);
 }
 
 Status Engine::launch(const Exchange& exchange, std::span<const CUstream> streams) {

@@ -61,8 +61,11 @@ class Engine {
  public:
   /// After this returns on every rank, messages may flow. Needs the context current.
   static Result<std::unique_ptr<Engine>> create(Gpu& gpu, EngineSetup setup);
+  /// Frees what engines of this GPU have left that have ended, as far as nobody needs it any more.
+  /// Call it before a new one sets memory aside.
+  static void tidy(const Gpu& gpu);
   /// Call after farewell(), abort() or discard(). Waits for nobody: what other ranks of the node
-  /// still need goes on serving them, and is freed when a later engine is made or ended.
+  /// still need goes on serving them, and is freed when a later engine of the GPU ends, or by tidy().
   ~Engine();
 
   /// Starts an exchange on `streams.front()`; the kernel also waits for what is already on the

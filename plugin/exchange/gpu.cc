@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "device/kernel_image.h"
+#include "exchange/engine.h"
 #include "kernels/layout.h"
 
 namespace railyard::exchange {
@@ -83,6 +84,7 @@ Result<std::unique_ptr<Gpu>> Gpu::create(const device::Driver& driver, CUcontext
 }
 
 Gpu::~Gpu() {
+  Engine::tidy(*this);
   const device::ContextScope scope(driver_, context_);
   carrier_.reset();
   transport_.reset();
