@@ -215,6 +215,7 @@ ncclResult_t Group::outside(ncclComm_t comm, cudaStream_t stream,
   if (busy(comm)) return refuse_busy();
   const Ours ours = taken_over(comm);
   if (ours == nullptr) return note(forward(real, args...));
+  if (Status status = ready(*ours); !status.ok()) return fail(status);
   if (open()) {
     const ncclResult_t result = note(forward(real, args...));
     if (!is_success(result)) return result;
