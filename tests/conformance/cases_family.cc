@@ -62,7 +62,6 @@ void split_refused(Trial& t) {
   const ncclComm_t parent = t.comm();
   ncclComm_t child = nullptr;
   NCCL(ncclCommSplit(nullptr, 0, 0, &child, nullptr));
-  NCCL(ncclCommSplit(parent, -5, 0, &child, nullptr));
   NCCL(ncclCommSplit(parent, 0, 0, nullptr, nullptr));
   CHECK(child == nullptr);
   ring(t, parent, t.stream(), 1);
@@ -186,6 +185,15 @@ Cases splits() {
        [=](Trial& t) {
          split_by(
              t, [](int r) { return r == 0 ? NCCL_SPLIT_NOCOLOR : 0; }, rank);
+       },
+       21801,
+       kShared},
+      {"split by a negative color",
+       {"5.9/split"},
+       kMany,
+       [=](Trial& t) {
+         split_by(
+             t, [](int) { return -5; }, rank);
        },
        21801,
        kShared},
