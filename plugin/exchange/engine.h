@@ -65,7 +65,8 @@ class Engine {
   /// Call it before a new one sets memory aside.
   static void tidy(const Gpu& gpu);
   /// Call after farewell(), abort() or discard(). Waits for nobody: what other ranks of the node
-  /// still need goes on serving them, and is freed when a later engine of the GPU ends, or by tidy().
+  /// still need goes on serving them, and is freed by tidy() or when a later engine of the GPU
+  /// ends.
   ~Engine();
 
   /// Starts an exchange on `streams.front()`; the kernel also waits for what is already on the
