@@ -7,6 +7,11 @@ namespace railyard::intercept {
 namespace {
 
 constexpr int64_t kUnset = -1;
+constexpr unsigned kConfigMagic = 0xcafebeef;
+
+bool has_blocking(const ncclConfig_t& config) {
+  return config.size >= offsetof(ncclConfig_t, blocking) + sizeof config.blocking;
+}
 
 }  // namespace
 
@@ -19,8 +24,14 @@ std::optional<bool> blocking_by_environment(const NcclEnv& environment) {
 bool blocking_by_config(const ncclConfig_t* config, bool otherwise) {
   if (config == nullptr) return otherwise;
   // Whoever gives a config inherits nothing.
-  constexpr size_t kNeeded = offsetof(ncclConfig_t, blocking) + sizeof config->blocking;
-  return config->size < kNeeded || config->blocking != 0;
+  return !has_blocking(*config) || config->blocking != 0;
+}
+
+bool refused_config(const ncclConfig_t* config) {
+  if (config == nullptr) return false;
+  if (config->magic != kConfigMagic) return true;
+  return has_blocking(*config) && config->blocking != NCCL_CONFIG_UNDEF_INT &&
+         config->blocking != 0 && config->blocking != 1;
 }
 
 }  // namespace railyard::intercept

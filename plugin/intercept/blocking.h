@@ -18,4 +18,7 @@ std::optional<bool> blocking_by_environment(const NcclEnv& environment);
 /// without one `otherwise` holds.
 bool blocking_by_config(const ncclConfig_t* config, bool otherwise);
 
+/// Whether NCCL refuses the config before it talks to other ranks.
+bool refused_config(const ncclConfig_t* config);
+
 }  // namespace railyard::intercept

@@ -324,6 +324,13 @@ ncclResult_t Group::refuse_busy() {
                             "ncclCommGetAsyncError until it is not ncclInProgress"));
 }
 
+/// A non-blocking communicator keeps any error, that of an argument too.
+bool Group::failed(ncclComm_t comm) {
+  ncclResult_t state = ncclSuccess;
+  return forward(runtime_.nccl.ncclCommGetAsyncError, comm, &state) == ncclSuccess &&
+         !is_success(state);
+}
+
 Group::Ours Group::taken_over(ncclComm_t comm) {
   if (comm == nullptr) return nullptr;
   Ours known = runtime_.manager.find(comm);
@@ -331,6 +338,7 @@ Group::Ours Group::taken_over(ncclComm_t comm) {
   // What NCCL's rules forbid now, NCCL refuses.
   const comm::Communicator::Standing& standing = known->standing;
   if (standing.revoked || standing.suspended || standing.finalized) return nullptr;
+  if (!standing.blocking && failed(comm)) return nullptr;
   return known;
 }
 

@@ -85,6 +85,7 @@ class Group {
   ncclResult_t start_messages(std::vector<Batch> batches, ncclResult_t nccls, ncclResult_t result);
   /// A communicator whose messages are railyard's; null: they are NCCL's.
   using Ours = std::shared_ptr<comm::Communicator>;
+  bool failed(ncclComm_t comm);
   Ours taken_over(ncclComm_t comm);
   /// ok if messages may be added now.
   Status ready(const comm::Communicator& communicator);

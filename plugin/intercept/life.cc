@@ -30,7 +30,8 @@ Creation Life::join(ncclComm_t* comm, std::span<const ncclUniqueId> ids, int ran
   Creation creation;
   creation.target = comm;
   creation.blocking = creation.may_wait = blocking(config, true);
-  if (comm != nullptr && rank >= 0 && rank < ranks) {
+  // The id stays good if NCCL refuses the call at once, so nobody may come to the meeting for it.
+  if (comm != nullptr && rank >= 0 && rank < ranks && !refused_config(config)) {
     creation.joining = runtime_.manager.join(ids, ranks, rank);
   }
   // Ids without a mark were made before railyard came, so other ranks may not have seen this
@@ -82,7 +83,7 @@ ncclResult_t Life::split(ncclComm_t comm, int color, int key, ncclComm_t* child,
                          ncclConfig_t* config) {
   if (group_.busy(comm)) return group_.refuse_busy();
   Creation creation = descend(comm, child, config);
-  if (comm != nullptr && child != nullptr) {
+  if (comm != nullptr && child != nullptr && !refused_config(config)) {
     creation.joining = runtime_.manager.join_split(comm, color, key);
   }
   return group_.add(std::move(creation),
