@@ -71,29 +71,22 @@ ncclResult_t Group::close(RealEnd real_end, bool simulated) {
   if (content.error != ncclSuccess && (is_success(nccls) || nccls == kPoisoned)) {
     result = content.error;
   }
+  for (const Creation& creation : content.creations) {
+    content.others.push_back(creation.parent != nullptr ? creation.parent : *creation.target);
+  }
   const ncclResult_t outcome = simulated ? ncclInvalidUsage : result;
   for (Creation& creation : content.creations) {
     const ncclResult_t settled =
         runtime_.outstanding.settle(runtime_, std::move(creation), outcome);
     if (result == ncclSuccess) result = settled;
   }
-  if (simulated || !is_success(result)) return result;
-  return start_messages(std::move(content.batches), nccls, result);
-}
-
-ncclResult_t Group::start_messages(std::vector<Batch> batches, ncclResult_t nccls,
-                                   ncclResult_t result) {
-  std::vector<Batch> later;
+  if (simulated || !is_success(result) || content.batches.empty()) return result;
   if (nccls == ncclInProgress) {
-    // Messages follow NCCL's part of the group. Who has a blocking communicator never asks how far
-    // that is, so there they cannot wait for it.
-    const auto first = std::stable_partition(
-        batches.begin(), batches.end(), [](const Batch& batch) { return !is_nonblocking(batch); });
-    later.assign(std::make_move_iterator(first), std::make_move_iterator(batches.end()));
-    batches.erase(first, batches.end());
+    // Messages follow NCCL's part of the group, which has this state on all communicators.
+    runtime_.outstanding.park(std::move(content.batches), std::move(content.others));
+    return result;
   }
-  const ncclResult_t launched = launch_all(runtime_, std::move(batches));
-  if (!later.empty()) runtime_.outstanding.park(std::move(later));
+  const ncclResult_t launched = launch_all(runtime_, std::move(content.batches));
   return launched == ncclSuccess ? result : launched;
 }
 
@@ -112,7 +105,7 @@ ncclResult_t Group::send(const void* buffer, size_t count, ncclDataType_t type, 
   if (busy(comm)) return refuse_busy();
   const Ours ours = taken_over(comm);
   if (ours == nullptr || type_bytes(type) == 0 || peer < 0 || peer >= ours->ranks()) {
-    return note(forward(runtime_.nccl.ncclSend, buffer, count, type, peer, comm, stream));
+    return pass(comm, runtime_.nccl.ncclSend, buffer, count, type, peer, comm, stream);
   }
   return message(true, const_cast<void*>(buffer), count, type, peer, comm, stream, ours);
 }
@@ -122,7 +115,7 @@ ncclResult_t Group::recv(void* buffer, size_t count, ncclDataType_t type, int pe
   if (busy(comm)) return refuse_busy();
   const Ours ours = taken_over(comm);
   if (ours == nullptr || type_bytes(type) == 0 || peer < 0 || peer >= ours->ranks()) {
-    return note(forward(runtime_.nccl.ncclRecv, buffer, count, type, peer, comm, stream));
+    return pass(comm, runtime_.nccl.ncclRecv, buffer, count, type, peer, comm, stream);
   }
   return message(false, buffer, count, type, peer, comm, stream, ours);
 }
@@ -166,7 +159,7 @@ ncclResult_t Group::all_to_all(const void* from, void* to, size_t count, ncclDat
   const Ours ours = taken_over(comm);
   if (ours == nullptr || type_bytes(type) == 0) {
     return runtime_.nccl.ncclAlltoAll != nullptr
-               ? note(forward(runtime_.nccl.ncclAlltoAll, from, to, count, type, comm, stream))
+               ? pass(comm, runtime_.nccl.ncclAlltoAll, from, to, count, type, comm, stream)
                : grouped_all_to_all(from, to, count, type, comm, stream);
   }
   return collective(count, type, comm, stream, ours, [&](exchange::Exchange& e, uint64_t block) {
@@ -183,7 +176,7 @@ ncclResult_t Group::gather(const void* from, void* to, size_t count, ncclDataTyp
   const Ours ours = taken_over(comm);
   if (ours == nullptr || runtime_.nccl.ncclGather == nullptr || type_bytes(type) == 0 || root < 0 ||
       root >= ours->ranks()) {
-    return note(forward(runtime_.nccl.ncclGather, from, to, count, type, root, comm, stream));
+    return pass(comm, runtime_.nccl.ncclGather, from, to, count, type, root, comm, stream);
   }
   return collective(count, type, comm, stream, ours, [&](exchange::Exchange& e, uint64_t block) {
     e.sends.push_back({root, block_of(from, 0, block), block});
@@ -199,7 +192,7 @@ ncclResult_t Group::scatter(const void* from, void* to, size_t count, ncclDataTy
   const Ours ours = taken_over(comm);
   if (ours == nullptr || runtime_.nccl.ncclScatter == nullptr || type_bytes(type) == 0 ||
       root < 0 || root >= ours->ranks()) {
-    return note(forward(runtime_.nccl.ncclScatter, from, to, count, type, root, comm, stream));
+    return pass(comm, runtime_.nccl.ncclScatter, from, to, count, type, root, comm, stream);
   }
   return collective(count, type, comm, stream, ours, [&](exchange::Exchange& e, uint64_t block) {
     for (int peer = 0; ours->rank() == root && peer < ours->ranks(); ++peer) {
@@ -214,10 +207,10 @@ ncclResult_t Group::outside(ncclComm_t comm, cudaStream_t stream,
                             ncclResult_t (*real)(Parameters...), Args... args) {
   if (busy(comm)) return refuse_busy();
   const Ours ours = taken_over(comm);
-  if (ours == nullptr) return note(forward(real, args...));
+  if (ours == nullptr) return pass(comm, real, args...);
   if (Status status = ready(*ours); !status.ok()) return fail(status);
   if (open()) {
-    const ncclResult_t result = note(forward(real, args...));
+    const ncclResult_t result = pass(comm, real, args...);
     if (!is_success(result)) return result;
     const Result<Batch*> batch = batch_of(comm, ours, stream, true);
     return batch.ok() ? result : fail(batch.status());
@@ -285,7 +278,21 @@ ncclResult_t Group::grouped_all_to_all(const void* from, void* to, size_t count,
                      stream);
   }
   const ncclResult_t ended = forward(nccl.ncclGroupEnd);
-  return note(result != ncclSuccess ? result : ended);
+  return passed(comm, result != ncclSuccess ? result : ended);
+}
+
+template <typename... Parameters, typename... Args>
+ncclResult_t Group::pass(ncclComm_t comm, ncclResult_t (*real)(Parameters...), Args... args) {
+  return passed(comm, forward(real, args...));
+}
+
+ncclResult_t Group::passed(ncclComm_t comm, ncclResult_t result) {
+  std::vector<ncclComm_t>& others = content_.others;
+  if (open() && is_success(result) &&
+      std::find(others.begin(), others.end(), comm) == others.end()) {
+    others.push_back(comm);
+  }
+  return note(result);
 }
 
 ncclResult_t Group::note(ncclResult_t result) {

@@ -73,7 +73,8 @@ class Group {
  private:
   /// What is gathered until the outermost end.
   struct Content {
-    std::vector<Batch> batches;  ///< first seen first
+    std::vector<Batch> batches;      ///< first seen first
+    std::vector<ncclComm_t> others;  ///< with calls that NCCL has
     std::vector<Creation> creations;
     std::vector<Farewell> farewells;
     ncclResult_t error = ncclSuccess;  ///< the last one of any call
@@ -81,8 +82,6 @@ class Group {
 
   template <typename RealEnd>
   ncclResult_t close(RealEnd real_end, bool simulated);
-  /// Starts messages after NCCL's part, which ended with `nccls`. Returns `result` or a failure.
-  ncclResult_t start_messages(std::vector<Batch> batches, ncclResult_t nccls, ncclResult_t result);
   /// A communicator whose messages are railyard's; null: they are NCCL's.
   using Ours = std::shared_ptr<comm::Communicator>;
   bool failed(ncclComm_t comm);
@@ -102,6 +101,11 @@ class Group {
   /// a group with the other streams there.
   Result<Batch*> batch_of(ncclComm_t comm, const Ours& ours, cudaStream_t stream,
                           bool by_nccl = false);
+  /// Makes a call on a communicator that is NCCL's.
+  template <typename... Parameters, typename... Args>
+  ncclResult_t pass(ncclComm_t comm, ncclResult_t (*real)(Parameters...), Args... args);
+  /// NCCL returned `result` for a call on the communicator. Returns it.
+  ncclResult_t passed(ncclComm_t comm, ncclResult_t result);
   /// Makes a collective of NCCL's, in its place among the messages of the communicator.
   template <typename... Parameters, typename... Args>
   ncclResult_t outside(ncclComm_t comm, cudaStream_t stream, ncclResult_t (*real)(Parameters...),

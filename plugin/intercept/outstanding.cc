@@ -8,23 +8,18 @@
 namespace railyard::intercept {
 namespace {
 
-/// The handle by which a program asks how a creation gets on.
-ncclComm_t watched(const Creation& creation) {
-  return creation.parent != nullptr ? creation.parent : creation.handle;
-}
-
 /// Programs may also ask the new handle, once NCCL has put it where they look for it.
 bool concerns(const Creation& creation, ncclComm_t handle) {
   if (handle == nullptr) return false;
-  if (watched(creation) == handle || creation.handle == handle) return true;
+  if (creation.parent == handle || creation.handle == handle) return true;
   // NCCL keeps the place in mind only if it has not filled it yet, and so may we.
   if (creation.handle != nullptr) return false;
   return std::atomic_ref(*creation.target).load(std::memory_order_relaxed) == handle;
 }
 
-bool concerns(const std::vector<Batch>& batches, ncclComm_t handle) {
-  return std::any_of(batches.begin(), batches.end(),
-                     [handle](const Batch& batch) { return batch.handle == handle; });
+bool concerns(const Parked& parked, ncclComm_t handle) {
+  const std::vector<ncclComm_t>& all = parked.communicators;
+  return std::find(all.begin(), all.end(), handle) != all.end();
 }
 
 void bind(Runtime& runtime, const Creation& creation) {
@@ -54,9 +49,14 @@ ncclResult_t Outstanding::settle(Runtime& runtime, Creation creation, ncclResult
   return ncclInProgress;
 }
 
-void Outstanding::park(std::vector<Batch> batches) {
+void Outstanding::park(std::vector<Batch> batches, std::vector<ncclComm_t> others) {
+  for (const Batch& batch : batches) {
+    if (std::find(others.begin(), others.end(), batch.handle) == others.end()) {
+      others.push_back(batch.handle);
+    }
+  }
   const std::lock_guard lock(mutex_);
-  parked_.push_back(std::move(batches));
+  parked_.push_back({std::move(batches), std::move(others)});
   ++waiting_;
 }
 
@@ -66,7 +66,7 @@ bool Outstanding::busy(ncclComm_t handle) {
   return std::any_of(creations_.begin(), creations_.end(),
                      [handle](const Creation& c) { return concerns(c, handle); }) ||
          std::any_of(parked_.begin(), parked_.end(),
-                     [handle](const auto& batches) { return concerns(batches, handle); });
+                     [handle](const Parked& p) { return concerns(p, handle); });
 }
 
 ncclResult_t Outstanding::advance(Runtime& runtime, ncclComm_t handle, ncclResult_t state) {
@@ -105,9 +105,9 @@ ncclResult_t Outstanding::advance_parked(Runtime& runtime, ncclComm_t handle, nc
   std::vector<ncclComm_t> handles;
   {
     const std::lock_guard lock(mutex_);
-    for (const std::vector<Batch>& batches : parked_) {
-      if (!concerns(batches, handle)) continue;
-      for (const Batch& batch : batches) handles.push_back(batch.handle);
+    for (const Parked& parked : parked_) {
+      if (!concerns(parked, handle)) continue;
+      handles.insert(handles.end(), parked.communicators.begin(), parked.communicators.end());
     }
   }
   // A group starts as a whole: NCCL must be done with all of its communicators.
@@ -120,9 +120,9 @@ ncclResult_t Outstanding::advance_parked(Runtime& runtime, ncclComm_t handle, nc
   std::vector<Batch> ready;
   {
     const std::lock_guard lock(mutex_);
-    waiting_ -= std::erase_if(parked_, [&](std::vector<Batch>& batches) {
-      if (!concerns(batches, handle)) return false;
-      std::move(batches.begin(), batches.end(), std::back_inserter(ready));
+    waiting_ -= std::erase_if(parked_, [&](Parked& parked) {
+      if (!concerns(parked, handle)) return false;
+      std::move(parked.batches.begin(), parked.batches.end(), std::back_inserter(ready));
       return true;
     });
   }
@@ -138,9 +138,10 @@ void Outstanding::forget(ncclComm_t handle) {
       given_up.push_back(std::move(creation.joining));
       return true;
     });
-    waiting_ -= std::erase_if(parked_, [&](std::vector<Batch>& batches) {
-      std::erase_if(batches, [&](const Batch& batch) { return batch.handle == handle; });
-      return batches.empty();
+    waiting_ -= std::erase_if(parked_, [&](Parked& parked) {
+      std::erase(parked.communicators, handle);
+      std::erase_if(parked.batches, [&](const Batch& batch) { return batch.handle == handle; });
+      return parked.batches.empty();
     });
   }
   for (auto& joining : given_up) abandon(std::move(joining));

@@ -31,14 +31,21 @@ struct Creation {
   bool may_wait = true;                    ///< the call is a blocking one
 };
 
+/// Messages that wait for NCCL's part of their group.
+struct Parked {
+  std::vector<Batch> batches;
+  std::vector<ncclComm_t> communicators;  ///< all of the group
+};
+
 class Outstanding {
  public:
   /// Ends a creation for which NCCL returned `result`: binds what the join yields, or gives the
   /// join up. What a non-blocking creation would have to wait for is kept for later. Returns what
   /// to tell the caller.
   ncclResult_t settle(Runtime& runtime, Creation creation, ncclResult_t result);
-  /// Keeps messages that must not start before NCCL's part of their group.
-  void park(std::vector<Batch> batches);
+  /// Keeps messages that must not start before NCCL's part of their group, in which it also has
+  /// calls on `others`.
+  void park(std::vector<Batch> batches, std::vector<ncclComm_t> others);
 
   /// Whether anything is waiting for this communicator.
   bool busy(ncclComm_t handle);
@@ -55,7 +62,7 @@ class Outstanding {
   std::atomic<size_t> waiting_{0};  ///< entries of the first two lists, to skip the lock
   std::mutex mutex_;                ///< guards the lists
   std::vector<Creation> creations_;
-  std::vector<std::vector<Batch>> parked_;
+  std::vector<Parked> parked_;
   std::vector<std::shared_ptr<comm::Joining>> abandoned_;
 };
 

@@ -176,6 +176,31 @@ void mixed_traffic(Trial& t) {
   end(t, blocking);
 }
 
+/// Collectives and messages of both in one group, of which only the non-blocking one tells the end.
+void mixed_order(Trial& t) {
+  const ncclComm_t blocking = t.comm(), other = make(t);
+  const cudaStream_t stream = t.stream(), another = t.stream();
+  const Buffer a(t, 2, kBytes), b(t, 1, kBytes), c(t, 1, kBytes);
+  for (int number = 1; number < 9; number += 3) {
+    a.fill(0, {t.rank, t.next(), number});
+    b.fill(0, {t.rank, 0, number + 1});
+    c.fill(0, {t.rank, 0, number + 2});
+    NCCL(ncclGroupStart());
+    ACCEPT(ncclBroadcast(b.at(0), b.at(0), kBytes, ncclInt8, 1, blocking, stream));
+    ACCEPT(ncclSend(a.at(0), kBytes, ncclInt8, t.next(), blocking, stream));
+    ACCEPT(ncclRecv(a.at(1), kBytes, ncclInt8, t.previous(), blocking, stream));
+    ACCEPT(ncclBroadcast(c.at(0), c.at(0), kBytes, ncclInt8, 0, other, another));
+    ACCEPT(ncclGroupEnd());
+    t.settle(other);
+    t.sync(stream);
+    t.sync(another);
+    a.expect(1, {t.previous(), t.rank, number});
+    b.expect(0, {1, 0, number + 1});
+    c.expect(0, {0, 0, number + 2});
+  }
+  end(t, other);
+}
+
 /// But they may not be made in one.
 void mixed_jobs(Trial& t) {
   const std::vector<ncclUniqueId> ids = t.world.unique_ids(2);
@@ -253,6 +278,7 @@ Cases nonblocking_cases() {
       {"abort in progress", {"5.8/states", "5.9/abort"}, kMany, abort_in_progress, kSince},
       {"several non-blocking in a group", {"5.8/states"}, kMany, several_in_group, kSince},
       {"mixed traffic", {"5.1/mixed-traffic"}, kMany, mixed_traffic, kSince},
+      {"mixed group", {"5.1/mixed-traffic"}, kMany, mixed_order, kSince},
       {"mixed jobs", {"5.1/mixed-jobs"}, kMany, mixed_jobs, kSince},
       {"non-blocking collectives", {"5.8/work"}, kMany, collectives, kSince},
       {"non-blocking refused", {"5.8/errors"}, kMany, refused, kSince},
