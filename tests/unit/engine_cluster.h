@@ -61,12 +61,18 @@ class Cluster {
     }
   }
 
+  /// Nothing of it may be running or kept once its GPUs are gone.
   ~Cluster() {
-    engines_.clear();
+    for (auto& engine : engines_) {
+      if (engine != nullptr) engine->discard();
+    }
     for (size_t r = 0; r < ranks_; ++r) {
+      synchronize(r);
       const device::ContextScope scope(driver_, contexts_[r]);
       driver_.cuStreamDestroy(streams_[r]);
     }
+    engines_.clear();
+    for (const auto& gpu : gpus_) Engine::tidy(*gpu);
     const device::ContextScope scope(driver_, contexts_[0]);
     segments_.clear();
     gpus_.clear();
