@@ -61,6 +61,8 @@ namespace railyard::device {
   X(cuMemHostRegister, "cuMemHostRegister_v2", (void*, size_t, unsigned))                         \
   X(cuMemHostUnregister, "cuMemHostUnregister", (void*))                                          \
   X(cuMemHostGetDevicePointer, "cuMemHostGetDevicePointer_v2", (CUdeviceptr*, void*, unsigned))   \
+  X(cuPointerGetAttributes, "cuPointerGetAttributes",                                             \
+    (unsigned, CUpointer_attribute*, void**, CUdeviceptr))                                        \
   X(cuMemCreate, "cuMemCreate",                                                                   \
     (CUmemGenericAllocationHandle*, size_t, const CUmemAllocationProp*, unsigned long long))      \
   X(cuMemRelease, "cuMemRelease", (CUmemGenericAllocationHandle))                                 \

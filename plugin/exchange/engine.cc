@@ -9,7 +9,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <iterator>
-#include <map>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -17,6 +16,7 @@
 #include "base/log.h"
 #include "exchange/captures.h"
 #include "exchange/channel.h"
+#include "exchange/company.h"
 #include "exchange/descriptors.h"
 #include "exchange/health.h"
 #include "exchange/segment.h"
@@ -35,24 +35,6 @@ int usable_cpus() {
 }
 
 }  // namespace
-
-/// The engines of this process on one node segment. One thread may end them one after another, so
-/// only the last one waits for the other ranks, and what any of them uses is kept until then.
-struct Company {
-  std::mutex mutex;
-  int staying = 0;  ///< engines that have not said farewell
-
-  static std::shared_ptr<Company> of(const device::Region* segment) {
-    static auto* const mutex = new std::mutex;
-    static auto* const companies = new std::map<const device::Region*, std::weak_ptr<Company>>;
-    std::lock_guard lock(*mutex);
-    std::erase_if(*companies, [](const auto& entry) { return entry.second.expired(); });
-    std::weak_ptr<Company>& known = (*companies)[segment];
-    std::shared_ptr<Company> company = known.lock();
-    if (company == nullptr) known = company = std::make_shared<Company>();
-    return company;
-  }
-};
 
 struct Engine::State {
   State(Gpu& g, EngineSetup s, SlotPlan p);
@@ -394,6 +376,8 @@ Status Engine::check_streams(std::span<const CUstream> streams) const {
   const Result<Capture> into = find_capture(driver, streams);
   return into.ok() ? Status() : into.status();
 }
+
+bool Engine::may_use(const void* memory) const { return state_->gpu.may_use(memory); }
 
 Status Engine::error() const { return state_->health.error(); }
 

@@ -87,6 +87,9 @@ class Engine {
   /// Whether launch() would accept these streams together: ok or kInvalidUsage.
   Status check_streams(std::span<const CUstream> streams) const;
 
+  /// Whether kernels of the communicator's GPU may use the memory.
+  bool may_use(const void* memory) const;
+
   /// The first thing that went wrong on this communicator, ok while nothing has.
   Status error() const;
   /// Ends waiting kernels at once and drops what is under way. Idempotent.

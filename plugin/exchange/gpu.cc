@@ -2,6 +2,7 @@
 #include "exchange/gpu.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "device/kernel_image.h"
@@ -130,6 +131,20 @@ Status Gpu::make_pools(const TransportChoice& choice, const GpuOptions& options)
   staging_ranges_ = std::make_unique<Ranges>(options.pool_bytes);
   landing_ranges_ = std::make_unique<Ranges>(options.pool_bytes);
   return {};
+}
+
+bool Gpu::may_use(const void* memory) const {
+  CUdeviceptr address = 0;
+  unsigned type = 0, managed = 0;
+  int owner = -1;
+  std::array names = {CU_POINTER_ATTRIBUTE_DEVICE_POINTER, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                      CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+  std::array<void*, names.size()> values = {&address, &type, &managed, &owner};
+  const device::ContextScope scope(driver_, context_);
+  const CUresult known = driver_.cuPointerGetAttributes(names.size(), names.data(), values.data(),
+                                                        reinterpret_cast<CUdeviceptr>(memory));
+  if (known != CUDA_SUCCESS || address == 0) return false;
+  return type != CU_MEMORYTYPE_DEVICE || managed != 0 || owner == device_;
 }
 
 Result<Holding> Gpu::hold() {

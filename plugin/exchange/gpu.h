@@ -54,6 +54,9 @@ class Gpu {
   CUfunction kernel() const { return kernel_; }
   uint32_t blocks() const { return blocks_; }
   uint32_t threads() const { return threads_; }
+  /// Whether kernels of this GPU may use the memory, by NCCL's rule (CudaPtrCheck in argcheck.cc):
+  /// any that CUDA knows, unless it was made on another GPU.
+  bool may_use(const void* memory) const;
   bool kernel_rings() const { return kernel_rings_; }
   /// Only for what is constant once it listens: name, description, address.
   const transport::Transport& transport() const { return *transport_; }

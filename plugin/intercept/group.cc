@@ -103,8 +103,9 @@ void Group::say_farewells(std::vector<Farewell> farewells) {
 ncclResult_t Group::send(const void* buffer, size_t count, ncclDataType_t type, int peer,
                          ncclComm_t comm, cudaStream_t stream) {
   if (busy(comm)) return refuse_busy();
-  const Ours ours = taken_over(comm);
-  if (ours == nullptr || type_bytes(type) == 0 || peer < 0 || peer >= ours->ranks()) {
+  const Ours ours =
+      count == 0 ? taken_over(comm, type, peer, {}) : taken_over(comm, type, peer, {buffer});
+  if (ours == nullptr) {
     return pass(comm, runtime_.nccl.ncclSend, buffer, count, type, peer, comm, stream);
   }
   return message(true, const_cast<void*>(buffer), count, type, peer, comm, stream, ours);
@@ -113,8 +114,9 @@ ncclResult_t Group::send(const void* buffer, size_t count, ncclDataType_t type, 
 ncclResult_t Group::recv(void* buffer, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                          cudaStream_t stream) {
   if (busy(comm)) return refuse_busy();
-  const Ours ours = taken_over(comm);
-  if (ours == nullptr || type_bytes(type) == 0 || peer < 0 || peer >= ours->ranks()) {
+  const Ours ours =
+      count == 0 ? taken_over(comm, type, peer, {}) : taken_over(comm, type, peer, {buffer});
+  if (ours == nullptr) {
     return pass(comm, runtime_.nccl.ncclRecv, buffer, count, type, peer, comm, stream);
   }
   return message(false, buffer, count, type, peer, comm, stream, ours);
@@ -156,8 +158,8 @@ ncclResult_t Group::collective(size_t count, ncclDataType_t type, ncclComm_t com
 ncclResult_t Group::all_to_all(const void* from, void* to, size_t count, ncclDataType_t type,
                                ncclComm_t comm, cudaStream_t stream) {
   if (busy(comm)) return refuse_busy();
-  const Ours ours = taken_over(comm);
-  if (ours == nullptr || type_bytes(type) == 0) {
+  const Ours ours = taken_over(comm, type, 0, {from, to});
+  if (ours == nullptr) {
     return runtime_.nccl.ncclAlltoAll != nullptr
                ? pass(comm, runtime_.nccl.ncclAlltoAll, from, to, count, type, comm, stream)
                : grouped_all_to_all(from, to, count, type, comm, stream);
@@ -173,9 +175,8 @@ ncclResult_t Group::all_to_all(const void* from, void* to, size_t count, ncclDat
 ncclResult_t Group::gather(const void* from, void* to, size_t count, ncclDataType_t type, int root,
                            ncclComm_t comm, cudaStream_t stream) {
   if (busy(comm)) return refuse_busy();
-  const Ours ours = taken_over(comm);
-  if (ours == nullptr || runtime_.nccl.ncclGather == nullptr || type_bytes(type) == 0 || root < 0 ||
-      root >= ours->ranks()) {
+  const Ours ours = taken_over(comm, type, root, {from, to});
+  if (ours == nullptr || runtime_.nccl.ncclGather == nullptr) {
     return pass(comm, runtime_.nccl.ncclGather, from, to, count, type, root, comm, stream);
   }
   return collective(count, type, comm, stream, ours, [&](exchange::Exchange& e, uint64_t block) {
@@ -189,9 +190,8 @@ ncclResult_t Group::gather(const void* from, void* to, size_t count, ncclDataTyp
 ncclResult_t Group::scatter(const void* from, void* to, size_t count, ncclDataType_t type, int root,
                             ncclComm_t comm, cudaStream_t stream) {
   if (busy(comm)) return refuse_busy();
-  const Ours ours = taken_over(comm);
-  if (ours == nullptr || runtime_.nccl.ncclScatter == nullptr || type_bytes(type) == 0 ||
-      root < 0 || root >= ours->ranks()) {
+  const Ours ours = taken_over(comm, type, root, {from, to});
+  if (ours == nullptr || runtime_.nccl.ncclScatter == nullptr) {
     return pass(comm, runtime_.nccl.ncclScatter, from, to, count, type, root, comm, stream);
   }
   return collective(count, type, comm, stream, ours, [&](exchange::Exchange& e, uint64_t block) {
@@ -346,6 +346,20 @@ Group::Ours Group::taken_over(ncclComm_t comm) {
   const comm::Communicator::Standing& standing = known->standing;
   if (standing.revoked || standing.suspended || standing.finalized) return nullptr;
   if (!standing.blocking && failed(comm)) return nullptr;
+  return known;
+}
+
+Group::Ours Group::taken_over(ncclComm_t comm, ncclDataType_t type, int peer,
+                              std::initializer_list<const void*> memory) {
+  Ours known = taken_over(comm);
+  if (known == nullptr) return nullptr;
+  if (type_bytes(type) == 0 || peer < 0 || peer >= known->ranks()) return nullptr;
+  const auto may_use = [&](const void* address) {
+    return runtime_.engines.may_use(*known->engine(), address);
+  };
+  if (runtime_.check_pointers && !std::all_of(memory.begin(), memory.end(), may_use)) {
+    return nullptr;
+  }
   return known;
 }
 

@@ -14,6 +14,7 @@
 // Thread-bound: each thread has its own.
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 #include <vector>
 
@@ -82,10 +83,13 @@ class Group {
 
   template <typename RealEnd>
   ncclResult_t close(RealEnd real_end, bool simulated);
-  /// A communicator whose messages are railyard's; null: they are NCCL's.
+  /// A communicator whose messages are railyard's; null: NCCL is to do the call, or to refuse it.
   using Ours = std::shared_ptr<comm::Communicator>;
   bool failed(ncclComm_t comm);
   Ours taken_over(ncclComm_t comm);
+  /// Null also if NCCL refuses the arguments; `memory` is what it looks at when told to check that.
+  Ours taken_over(ncclComm_t comm, ncclDataType_t type, int peer,
+                  std::initializer_list<const void*> memory);
   /// ok if messages may be added now.
   Status ready(const comm::Communicator& communicator);
   ncclResult_t message(bool is_send, void* buffer, size_t count, ncclDataType_t type, int peer,

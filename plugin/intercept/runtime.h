@@ -25,6 +25,7 @@ class EngineCalls {
   /// Whether one group may use all these streams.
   virtual Status check_streams(const exchange::Engine& engine,
                                std::span<const cudaStream_t> streams) const = 0;
+  virtual bool may_use(const exchange::Engine& engine, const void* memory) const = 0;
   virtual Status begin_outside(exchange::Engine& engine,
                                std::span<const cudaStream_t> streams) const = 0;
   virtual Status end_outside(exchange::Engine& engine,
@@ -39,6 +40,7 @@ struct Runtime {
   comm::Manager& manager;
   const EngineCalls& engines;
   std::optional<bool> always_blocking{};  ///< what NCCL_COMM_BLOCKING sets for all communicators
+  bool check_pointers = false;            ///< NCCL looks at the memory it is given
   Strangers& strangers = Strangers::instance();
   LastError last_error{nccl};
   Outstanding outstanding{};

@@ -143,68 +143,29 @@ void revoke(Trial& t) {
   if (child != nullptr) ring(t, child, stream, 2);
 }
 
+/// Everybody splits; color and key depend on the rank.
+Case splitting(std::string name, int (*color)(int rank), int (*key)(int rank),
+               unsigned layouts = kMany, unsigned traits = kAll) {
+  return {std::move(name), {"5.9/split"}, layouts, [=](Trial& t) { split_by(t, color, key); },
+          21801,           traits};
+}
+
 Cases splits() {
   const auto rank = [](int r) { return r; };
+  const auto same = [](int) { return 1; };
   return {
-      {"split into one",
-       {"5.9/split"},
-       kMany | kVersions,
-       [=](Trial& t) {
-         split_by(
-             t, [](int) { return 0; }, rank);
-       },
-       21801},
-      {"split in halves",
-       {"5.9/split"},
-       kMany,
-       [=](Trial& t) {
-         split_by(
-             t, [](int r) { return r % 2; }, rank);
-       },
-       21801,
-       kShared},
-      {"split reversed",
-       {"5.9/split"},
-       kMany,
-       [](Trial& t) {
-         split_by(
-             t, [](int) { return 7; }, [](int r) { return -r; });
-       },
-       21801},
-      {"split with equal keys",
-       {"5.9/split"},
-       kMany,
-       [](Trial& t) {
-         split_by(
-             t, [](int) { return 1; }, [](int) { return 3; });
-       },
-       21801},
-      {"split without rank 0",
-       {"5.9/split"},
-       kMany,
-       [=](Trial& t) {
-         split_by(
-             t, [](int r) { return r == 0 ? NCCL_SPLIT_NOCOLOR : 0; }, rank);
-       },
-       21801,
-       kShared},
-      {"split by a negative color",
-       {"5.9/split"},
-       kMany,
-       [=](Trial& t) {
-         split_by(
-             t, [](int) { return -5; }, rank);
-       },
-       21801,
-       kShared},
-      {"split for nobody",
-       {"5.9/split"},
-       kMany,
-       [=](Trial& t) {
-         split_by(
-             t, [](int) { return NCCL_SPLIT_NOCOLOR; }, rank);
-       },
-       21801},
+      splitting("split into one", same, rank, kMany | kVersions),
+      splitting(
+          "split in halves", [](int r) { return r % 2; }, rank, kMany, kShared),
+      splitting("split reversed", same, [](int r) { return -r; }),
+      splitting("split with equal keys", same, same),
+      splitting(
+          "split without rank 0", [](int r) { return r == 0 ? NCCL_SPLIT_NOCOLOR : 0; }, rank,
+          kMany, kShared),
+      splitting(
+          "split by a negative color", [](int) { return -5; }, rank, kMany, kShared),
+      splitting(
+          "split for nobody", [](int) { return NCCL_SPLIT_NOCOLOR; }, rank),
       {"split of a split", {"5.9/split"}, kMany, split_of_split, 21801, kShared},
       {"split that shares", {"5.9/split"}, kMany, split_sharing, 21801},
       {"splits that are refused", {"5.9/split"}, kMany, split_refused, 21801},

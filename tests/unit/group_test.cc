@@ -333,16 +333,27 @@ TEST_F(GroupTest, TheLastErrorOfAGroupComesBack) {
   EXPECT_EQ(group_.end(), ncclInvalidArgument);
 }
 
-TEST_F(GroupTest, MessagesOfBlockingCommunicatorsDoNotWaitToBeAskedFor) {
+TEST_F(GroupTest, MessagesOfAMixedGroupFollowNcclsPartWhicheverIsAsked) {
   add(1, "blocking", 1);
   add(2, "other", 2)->standing.blocking = false;
-  nccl_.end_result = ncclInProgress;
-  nccl_.states[handle(2)] = ncclInProgress;
-  group_.start();
-  send(2, 1, 1);
-  send(2, 1, 2);
-  EXPECT_EQ(group_.end(), ncclInProgress);
-  EXPECT_THAT(taken(), ElementsAre("GroupStart", "GroupEnd", "launch blocking"));
+  for (const int asked : {1, 2, 3}) {  // the last one has calls of NCCL's only
+    nccl_.end_result = ncclInProgress;
+    nccl_.states[handle(2)] = ncclInProgress;
+    group_.start();
+    send(2, 1, 1);
+    send(2, 1, 2);
+    send(2, 1, 3);
+    EXPECT_EQ(group_.end(), ncclInProgress);
+    EXPECT_THAT(taken(), ElementsAre("GroupStart", "Send 3", "GroupEnd"));
+    ncclResult_t state = ncclSuccess;
+    life_.get_async_error(handle(asked), &state);
+    EXPECT_EQ(state, ncclInProgress);
+    EXPECT_THAT(taken(), IsEmpty());
+    nccl_.states[handle(2)] = ncclSuccess;
+    life_.get_async_error(handle(asked), &state);
+    EXPECT_EQ(state, ncclSuccess);
+    EXPECT_THAT(taken(), ElementsAre("launch blocking", "launch other"));
+  }
 }
 
 TEST_F(GroupTest, MessagesOfANonBlockingGroupFollowNcclsPart) {
@@ -368,6 +379,24 @@ TEST_F(GroupTest, MessagesOfANonBlockingGroupFollowNcclsPart) {
   ASSERT_EQ(engines_.launches.size(), 2U);
   EXPECT_EQ(engines_.launches[0].label, "early");
   EXPECT_EQ(send(2, 1, 1), ncclSuccess);
+}
+
+TEST_F(GroupTest, MemoryThatNcclRefusesIsLeftToItWhereItLooks) {
+  add(1, "ours", 0);
+  engines_.foreign = memory_;
+  EXPECT_EQ(send(2, 1), ncclSuccess);  // it does not look
+  EXPECT_THAT(taken(), ElementsAre("launch ours"));
+  runtime_.check_pointers = true;
+  send(2, 1);
+  recv(2, 1);
+  EXPECT_EQ(send(2, 0), ncclSuccess);
+  group_.all_to_all(memory_ + 1, memory_, 1, ncclInt8, handle(1), nullptr);
+  group_.gather(memory_, memory_ + 1, 1, ncclInt8, 0, handle(1), nullptr);
+  group_.scatter(memory_, memory_ + 1, 0, ncclInt8, 0, handle(1), nullptr);
+  EXPECT_THAT(taken(), ElementsAre("Send 1", "Recv 1", "launch ours", "AlltoAll 1", "Gather 1",
+                                   "Scatter 1"));
+  group_.all_to_all(memory_ + 1, memory_ + 1, 1, ncclInt8, handle(1), nullptr);
+  EXPECT_THAT(taken(), ElementsAre("launch ours"));
 }
 
 }  // namespace

@@ -222,6 +222,9 @@ class FakeEngines final : public EngineCalls {
   Status check_streams(const exchange::Engine& engine, std::span<const CUstream>) const override {
     return of(engine).streams_result;
   }
+  bool may_use(const exchange::Engine&, const void* memory) const override {
+    return memory != foreign;
+  }
   Status begin_outside(exchange::Engine& engine, std::span<const CUstream> streams) const override {
     return place("before", engine, streams);
   }
@@ -235,6 +238,7 @@ class FakeEngines final : public EngineCalls {
     return of(engine).error;
   }
   mutable std::vector<Launch> launches;
+  const void* foreign = nullptr;  ///< memory of which the GPU knows nothing
 
  private:
   static Status place(const char* what, const exchange::Engine& engine,
@@ -323,7 +327,7 @@ class InterceptTest : public testing::Test {
   FakeManager manager_;
   FakeEngines engines_;
   Strangers strangers_;
-  Runtime runtime_{library_, manager_, engines_, std::nullopt, strangers_};
+  Runtime runtime_{library_, manager_, engines_, std::nullopt, false, strangers_};
   Group group_{runtime_};
   Life life_{runtime_, group_};
   std::byte memory_[1024] = {};

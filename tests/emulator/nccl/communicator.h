@@ -73,6 +73,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   int device() const { return device_.number(); }
+  bool may_use(const void* memory) const { return device_.may_use(memory); }
   Registrations& registrations() { return registrations_; }
   /// Alike on all ranks.
   uint64_t hash() const;

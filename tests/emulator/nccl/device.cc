@@ -43,4 +43,19 @@ ncclResult_t Device::bus_id(char* text, int size) const {
   return check(::cuDeviceGetPCIBusId(text, size, number_), "cuDeviceGetPCIBusId");
 }
 
+bool Device::may_use(const void* memory) const {
+  CUdeviceptr address = 0;
+  unsigned type = 0, managed = 0;
+  int owner = -1;
+  CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
+                                 CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                 CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+  void* values[] = {&address, &type, &managed, &owner};
+  ContextScope scope(context_);
+  CUresult known =
+      ::cuPointerGetAttributes(4, names, values, reinterpret_cast<CUdeviceptr>(memory));
+  if (known != CUDA_SUCCESS || address == 0) return false;
+  return type != CU_MEMORYTYPE_DEVICE || managed != 0 || owner == number_;
+}
+
 }  // namespace railyard::emulator

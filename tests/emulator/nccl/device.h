@@ -28,6 +28,9 @@ class Device {
   int number() const { return number_; }
   CUcontext context() const { return context_; }
   ncclResult_t bus_id(char* text, int size) const;
+  /// Whether kernels of the device may use the memory, as NCCL finds out: any that CUDA knows but
+  /// what was made on another device.
+  bool may_use(const void* memory) const;
 
  private:
   int number_ = -1;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Exported functions: groups, messages, collectives, reduction operations.
+#include <stdlib.h>
 #include <string.h>
 
 #include <memory>
@@ -9,6 +10,7 @@
 
 #include "communicator.h"
 #include "device.h"
+#include "environment.h"
 #include "exports.h"
 #include "group.h"
 #include "reduce.h"
@@ -54,6 +56,26 @@ ncclResult_t check_call(const Call& call, const Communicator& c, Operation* oper
   return c.find_operation(call.op, call.type, operation);
 }
 
+/// NCCL_CHECK_POINTERS, a number as all settings of NCCL.
+bool checks_pointers() {
+  static const bool checks = [] {
+    const char* text = variable("NCCL_CHECK_POINTERS");
+    return text != nullptr && ::strtoll(text, nullptr, 0) == 1;
+  }();
+  return checks;
+}
+
+ncclResult_t check_memory(const Call& call, const Communicator& c,
+                          const std::vector<const void*>& memory) {
+  if (!checks_pointers()) return ncclSuccess;
+  for (const void* address : memory) {
+    if (c.may_use(address)) continue;
+    return fail(ncclInvalidArgument, "%s: %p is no memory that device %d can use", call.function,
+                address, c.device());
+  }
+  return ncclSuccess;
+}
+
 ncclResult_t unknown_communicator(const char* function) {
   ncclResult_t result =
       fail(ncclInvalidArgument, "%s: the communicator is null or not a live one", function);
@@ -74,6 +96,11 @@ ncclResult_t collective(const Call& call, Task::Kind kind, const void* send, voi
   return grouped_on(communicator, [&]() -> ncclResult_t {
     Operation operation;
     ncclResult_t result = check_call(call, *communicator, &operation);
+    const bool is_root = communicator->rank() == call.peer;
+    std::vector<const void*> memory;
+    if (kind != Task::Kind::kBroadcast || is_root) memory.push_back(send);
+    if (kind != Task::Kind::kReduce || is_root) memory.push_back(receive);
+    if (result == ncclSuccess) result = check_memory(call, *communicator, memory);
     if (result != ncclSuccess || call.count == 0) return result;
     Task task{kind, send, receive, call.count, call.type, call.peer, operation};
     if (communicator->ranks() > 1) return add_tasks(communicator, call.stream, {task}, {});
@@ -82,13 +109,18 @@ ncclResult_t collective(const Call& call, Task::Kind kind, const void* send, voi
 }
 
 /// A message, or a collective that is made of those that `build(communicator, tasks)` adds.
+/// `memory` is all that is looked at.
 template <typename F>
-ncclResult_t messages(const Call& call, bool is_collective, F build) {
+ncclResult_t messages(const Call& call, bool is_collective, const std::vector<const void*>& memory,
+                      F build) {
   std::shared_ptr<Communicator> communicator = find_handle(call.comm);
   if (!communicator) return unknown_communicator(call.function);
   return grouped_on(communicator, [&]() -> ncclResult_t {
     Operation operation;
     ncclResult_t result = check_call(call, *communicator, &operation);
+    if (result == ncclSuccess && (is_collective || call.count > 0)) {
+      result = check_memory(call, *communicator, memory);
+    }
     if (result != ncclSuccess || (is_collective && call.count == 0)) return result;
     std::vector<Task> tasks;
     build(*communicator, &tasks);
@@ -133,7 +165,7 @@ ncclResult_t pncclGroupSimulateEnd(ncclSimInfo_t* simInfo) { return end_group(si
 ncclResult_t pncclSend(const void* sendbuff, size_t count, ncclDataType_t datatype, int peer,
                        ncclComm_t comm, cudaStream_t stream) {
   Call call{"ncclSend", comm, stream, count, datatype, peer};
-  return messages(call, false, [&](const Communicator&, std::vector<Task>* tasks) {
+  return messages(call, false, {sendbuff}, [&](const Communicator&, std::vector<Task>* tasks) {
     tasks->push_back(send_task(call, sendbuff, peer));
   });
 }
@@ -141,7 +173,7 @@ ncclResult_t pncclSend(const void* sendbuff, size_t count, ncclDataType_t dataty
 ncclResult_t pncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, int peer,
                        ncclComm_t comm, cudaStream_t stream) {
   Call call{"ncclRecv", comm, stream, count, datatype, peer};
-  return messages(call, false, [&](const Communicator&, std::vector<Task>* tasks) {
+  return messages(call, false, {recvbuff}, [&](const Communicator&, std::vector<Task>* tasks) {
     tasks->push_back(receive_task(call, recvbuff, peer));
   });
 }
@@ -149,34 +181,37 @@ ncclResult_t pncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, in
 ncclResult_t pncclAlltoAll(const void* sendbuff, void* recvbuff, size_t count,
                            ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream) {
   Call call{"ncclAlltoAll", comm, stream, count, datatype, 0, ncclSum, true};
-  return messages(call, true, [&](const Communicator& c, std::vector<Task>* tasks) {
-    for (int peer = 0; peer < c.ranks(); ++peer) {
-      tasks->push_back(send_task(call, block(sendbuff, call, peer), peer));
-      tasks->push_back(receive_task(call, block(recvbuff, call, peer), peer));
-    }
-  });
+  return messages(call, true, {sendbuff, recvbuff},
+                  [&](const Communicator& c, std::vector<Task>* tasks) {
+                    for (int peer = 0; peer < c.ranks(); ++peer) {
+                      tasks->push_back(send_task(call, block(sendbuff, call, peer), peer));
+                      tasks->push_back(receive_task(call, block(recvbuff, call, peer), peer));
+                    }
+                  });
 }
 
 ncclResult_t pncclGather(const void* sendbuff, void* recvbuff, size_t count,
                          ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream) {
   Call call{"ncclGather", comm, stream, count, datatype, root, ncclSum, true};
-  return messages(call, true, [&](const Communicator& c, std::vector<Task>* tasks) {
-    tasks->push_back(send_task(call, sendbuff, root));
-    for (int peer = 0; peer < c.ranks() && c.rank() == root; ++peer) {
-      tasks->push_back(receive_task(call, block(recvbuff, call, peer), peer));
-    }
-  });
+  return messages(call, true, {sendbuff, recvbuff},
+                  [&](const Communicator& c, std::vector<Task>* tasks) {
+                    tasks->push_back(send_task(call, sendbuff, root));
+                    for (int peer = 0; peer < c.ranks() && c.rank() == root; ++peer) {
+                      tasks->push_back(receive_task(call, block(recvbuff, call, peer), peer));
+                    }
+                  });
 }
 
 ncclResult_t pncclScatter(const void* sendbuff, void* recvbuff, size_t count,
                           ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream) {
   Call call{"ncclScatter", comm, stream, count, datatype, root, ncclSum, true};
-  return messages(call, true, [&](const Communicator& c, std::vector<Task>* tasks) {
-    for (int peer = 0; peer < c.ranks() && c.rank() == root; ++peer) {
-      tasks->push_back(send_task(call, block(sendbuff, call, peer), peer));
-    }
-    tasks->push_back(receive_task(call, recvbuff, root));
-  });
+  return messages(call, true, {sendbuff, recvbuff},
+                  [&](const Communicator& c, std::vector<Task>* tasks) {
+                    for (int peer = 0; peer < c.ranks() && c.rank() == root; ++peer) {
+                      tasks->push_back(send_task(call, block(sendbuff, call, peer), peer));
+                    }
+                    tasks->push_back(receive_task(call, recvbuff, root));
+                  });
 }
 
 ncclResult_t pncclAllReduce(const void* sendbuff, void* recvbuff, size_t count,
