@@ -18,7 +18,7 @@ wheels=(
 )
 packages=(
   g++ meson ninja-build ccache pkg-config python3 libgtest-dev libgmock-dev libcli11-dev
-  libeigen3-dev nlohmann-json3-dev libibverbs-dev
+  libeigen3-dev libfmt-dev nlohmann-json3-dev libibverbs-dev iproute2
 )
 
 die() {

@@ -20,6 +20,15 @@ constexpr std::array kParameters = {
     "there is no RDMA device.",
     "tcp",
     [](Config& c, Value v) { c.transport = static_cast<TransportKind>(v.number); }},
+  Parameter{"RAILYARD_TCP_IFNAME", Type::kTextList, "", "", 0, 0,
+    "Network interfaces for the data of transport tcp, written as in NCCL_SOCKET_IFNAME; CUDA device "
+    "d uses the d-th, in turn. Unset: the one that NCCL_SOCKET_IFNAME leads to.",
+    "eth",
+    [](Config& c, Value v) {
+      for (const std::string& name : v.texts) {
+        c.tcp_interfaces += (c.tcp_interfaces.empty() ? "" : ",") + name;
+      }
+    }},
   Parameter{"RAILYARD_COMMS", Type::kChoice, "auto", "auto|all|off", 0, 0,
     "Which communicators are taken over: auto those with several nodes, one of them with several "
     "GPUs joined by NVLink; all also without NVLink; off none.",

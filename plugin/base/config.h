@@ -28,6 +28,7 @@ enum class CommsMode : uint8_t { kAuto, kAll, kOff };
 struct Config {
   std::map<std::string, std::string> values;  ///< every parameter as text, defaults included
   TransportKind transport = TransportKind::kAuto;
+  std::string tcp_interfaces;  ///< empty: not set
   CommsMode comms = CommsMode::kAuto;
   std::vector<int> rails;  ///< by CUDA device; one entry: for all; empty: not set
   uint32_t buffer_mb = 0;

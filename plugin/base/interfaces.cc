@@ -79,4 +79,18 @@ Result<Interface> choose_interface(std::span<const Interface> interfaces, const 
                        wanted.c_str(), family_name.c_str(), names_of(interfaces).c_str());
 }
 
+Result<Interface> data_interface(std::span<const Interface> interfaces, const std::string& names,
+                                 int device) {
+  const NameList list = NameList::parse(names, false);
+  std::vector<const Interface*> fitting;
+  for (const Interface& interface : interfaces) {
+    if (!list.matches(interface.name)) continue;
+    if (!fitting.empty() && fitting[0]->address.family() != interface.address.family()) continue;
+    fitting.push_back(&interface);
+  }
+  if (!fitting.empty()) return *fitting[static_cast<size_t>(device) % fitting.size()];
+  return Status::error(Code::kUnavailable, "no network interface fits '%s'; there are: %s",
+                       names.c_str(), names_of(interfaces).c_str());
+}
+
 }  // namespace railyard::net

@@ -28,4 +28,10 @@ Result<std::vector<Interface>> list_interfaces();
 /// are. Pure.
 Result<Interface> choose_interface(std::span<const Interface> interfaces, const NcclEnv& nccl);
 
+/// The interface for the data of a CUDA device: of those that `names` fits, written as in
+/// NCCL_SOCKET_IFNAME, the device-th, in turn, of one address family. kUnavailable if none fits.
+/// Pure.
+Result<Interface> data_interface(std::span<const Interface> interfaces, const std::string& names,
+                                 int device);
+
 }  // namespace railyard::net

@@ -156,12 +156,21 @@ Result<UniqueFd> accept_next(int listener) {
   }
 }
 
-Result<UniqueFd> start_connect(const SocketAddress& to) {
+Result<UniqueFd> start_connect(const SocketAddress& to, const SocketAddress& from) {
   if (to.family() == AF_UNSPEC) {
     return Status::error(Code::kInvalidArgument, "there is no address to connect to");
   }
   Result<UniqueFd> fd = new_socket(to.family());
   if (!fd.ok()) return fd.status();
+  if (from.family() == to.family()) {
+    SocketAddress source = from;
+    source.set_port(0);
+    const int on = 1;  // the port is chosen with the peer in view, so there is no lack of them
+    setsockopt(fd->get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
+    if (bind(fd->get(), source.get(), source.length()) != 0) {
+      return Status::system(errno, "cannot send from %s", source.text().c_str());
+    }
+  }
   if (::connect(fd->get(), to.get(), to.length()) != 0 && errno != EINPROGRESS && errno != EINTR) {
     return Status::error(Code::kRemoteError, "cannot connect to %s: %s", to.text().c_str(),
                          std::strerror(errno));

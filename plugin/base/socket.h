@@ -86,8 +86,9 @@ Result<Listener> listen_on(const SocketAddress& address);
 /// that the process has no descriptors or memory left; the listener is still good.
 Result<UniqueFd> accept_next(int listener);
 
-/// Begins to connect; writable once the outcome is known, which connect_outcome() tells.
-Result<UniqueFd> start_connect(const SocketAddress& to);
+/// Begins to connect, from the address of `from` if that has one (its port is not used); writable
+/// once the outcome is known, which connect_outcome() tells.
+Result<UniqueFd> start_connect(const SocketAddress& to, const SocketAddress& from = {});
 Status connect_outcome(int fd, const SocketAddress& to);
 /// Both, waiting.
 Result<UniqueFd> connect_to(const SocketAddress& to, Deadline deadline);

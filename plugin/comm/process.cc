@@ -42,6 +42,18 @@ Result<net::SocketAddress> Process::address() const {
   return chosen->address;
 }
 
+Result<net::SocketAddress> Process::data_address(int device) const {
+  if (config_.tcp_interfaces.empty() || config_.transport != TransportKind::kTcp) return address();
+  const auto interfaces = net::list_interfaces();
+  if (!interfaces.ok()) return interfaces.status();
+  const auto chosen = net::data_interface(*interfaces, config_.tcp_interfaces, device);
+  if (!chosen.ok()) {
+    return Status::error(chosen.status().code(), "RAILYARD_TCP_IFNAME: %s",
+                         chosen.status().message().c_str());
+  }
+  return chosen->address;
+}
+
 Result<MeetingPoint> Process::new_meeting() {
   const std::lock_guard lock(mutex_);
   if (server_ == nullptr) {
@@ -161,7 +173,7 @@ Result<std::unique_ptr<SharedGpu>> Process::make_gpu(CUcontext context) {
   if (!driver.ok()) return driver.status();
   const auto facts = inspect_gpu(**driver, context);
   if (!facts.ok()) return facts.status();
-  const auto at = address();
+  const auto at = data_address(facts->ordinal);
   if (!at.ok()) return at.status();
   auto choice = make_transport(config_, nccl_, *facts, *at);
   if (!choice.ok()) return choice.status();

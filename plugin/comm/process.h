@@ -51,6 +51,8 @@ class Process {
 
  private:
   Result<net::SocketAddress> address() const;
+  /// Where the transport of a CUDA device listens, and what it sends from.
+  Result<net::SocketAddress> data_address(int device) const;
   MeetingServerOptions meeting_options() const;
   Status fill(Introduction& record, CUcontext context);
   Status fill_place(Introduction& record, int device) const;

@@ -43,12 +43,13 @@ struct Outgoing::Batch {
   }
 };
 
-Outgoing::Outgoing(Poller& poller, Tally& tally, const net::SocketAddress& to, const Hello& hello,
-                   Peer* owner)
+Outgoing::Outgoing(Poller& poller, Tally& tally, const net::SocketAddress& from,
+                   const net::SocketAddress& to, const Hello& hello, Peer* owner)
     : Source(Kind::kOutgoing),
       peer(owner),
       poller_(poller),
       tally_(tally),
+      from_(from),
       to_(to),
       hello_(hello) {}
 
@@ -73,7 +74,7 @@ uint64_t Outgoing::unsent() const {
 }
 
 Outgoing::Outcome Outgoing::connect() {
-  Result<UniqueFd> fd = net::start_connect(to_);
+  Result<UniqueFd> fd = net::start_connect(to_, from_);
   if (!fd.ok()) return end(fd.status().message(), true);
   fd_ = fd.take();
   net::set_no_delay(fd_.get());

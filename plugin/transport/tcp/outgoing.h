@@ -33,9 +33,10 @@ struct Peer;
 
 class Outgoing final : public Source {
  public:
-  /// `peer` is null once the link is closed and only what was posted is still to be sent.
-  Outgoing(Poller& poller, Tally& tally, const net::SocketAddress& to, const Hello& hello,
-           Peer* peer);
+  /// Sends from the address of `from`, whatever its port. `peer` is null once the link is closed
+  /// and only what was posted is still to be sent.
+  Outgoing(Poller& poller, Tally& tally, const net::SocketAddress& from,
+           const net::SocketAddress& to, const Hello& hello, Peer* peer);
   ~Outgoing() override { abandon(); }
 
   Peer* peer = nullptr;
@@ -107,6 +108,7 @@ class Outgoing final : public Source {
 
   Poller& poller_;
   Tally& tally_;
+  const net::SocketAddress from_;
   const net::SocketAddress to_;
   const Hello hello_;
   Phase phase_ = Phase::kIdle;

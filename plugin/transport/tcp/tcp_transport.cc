@@ -177,7 +177,7 @@ Outgoing* TcpTransport::outgoing(LinkId id) {
   if (link == nullptr || link->peer == nullptr) return nullptr;
   Peer& peer = *link->peer;
   if (peer.out == nullptr) {
-    peer.out = std::make_unique<Outgoing>(*poller_, tally_, peer.endpoint.at,
+    peer.out = std::make_unique<Outgoing>(*poller_, tally_, self_.at, peer.endpoint.at,
                                           tcp::encode_hello(peer.endpoint.secret, self_.id), &peer);
   }
   return peer.out.get();

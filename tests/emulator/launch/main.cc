@@ -12,14 +12,17 @@
 
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <random>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 
 #include "layout.h"
+#include "network.h"
 #include "ranks.h"
 
 extern char** environ;
@@ -42,9 +45,22 @@ struct Arguments {
   std::vector<std::string> env_on;
   std::string libraries;
   std::string nccl;
+  std::string fabric;
+  int link_mbit = 100;
   JobOptions job;
   std::vector<std::string> program;
 };
+
+/// Names of the fabrics for `separator`, or with their meanings.
+std::string list_fabrics(const char* separator, bool explained) {
+  std::string text;
+  for (const FabricKind& kind : fabric_kinds()) {
+    if (!text.empty()) text += separator;
+    text += kind.name;
+    if (explained) text += std::string(" (") + kind.meaning + ")";
+  }
+  return text;
+}
 
 int fail(const std::string& message) {
   ::fprintf(stderr, "emulate: %s\n", message.c_str());
@@ -82,7 +98,8 @@ void prepend(const std::string& entry, Environment* environment, const std::stri
 }
 
 /// The variables of torchrun and Open MPI, and those of the emulator.
-Environment place_variables(const Place& place, int ranks, int nodes, int port) {
+Environment place_variables(const Place& place, int ranks, int nodes, const std::string& master,
+                            int port) {
   auto text = [](int number) { return std::to_string(number); };
   return {
       {"RANK", text(place.rank)},
@@ -92,7 +109,7 @@ Environment place_variables(const Place& place, int ranks, int nodes, int port) 
       {"GROUP_RANK", text(place.node)},
       {"GROUP_WORLD_SIZE", text(nodes)},
       {"NODE_RANK", text(place.node)},
-      {"MASTER_ADDR", "127.0.0.1"},
+      {"MASTER_ADDR", master},
       {"MASTER_PORT", text(port)},
       {"OMPI_COMM_WORLD_RANK", text(place.rank)},
       {"OMPI_COMM_WORLD_SIZE", text(ranks)},
@@ -175,19 +192,54 @@ Environment rank_environment(const Arguments& arguments, const Environment& base
   return environment;
 }
 
-int launch(const Arguments& arguments) {
-  std::vector<int> gpus;
+/// GPUs of each node; empty: the order of the ranks says it.
+std::vector<int> node_sizes(const Arguments& arguments, std::string* error) {
   if (!arguments.layout.empty()) {
     auto layout = parse_numbers(arguments.layout);
-    if (!layout) return fail("--layout must list GPUs per node as in 2,3,1");
-    gpus = *layout;
-  } else if (arguments.nodes > 0) {
-    gpus.assign(static_cast<size_t>(arguments.nodes), arguments.gpus);
-  } else if (!parse_numbers(arguments.order)) {
-    return fail("say how many GPUs each node has: --nodes N --gpus G, or --layout 2,3,1");
+    if (!layout) *error = "--layout must list GPUs per node as in 2,3,1";
+    return layout ? *layout : std::vector<int>();
   }
+  if (arguments.nodes > 0) {
+    return std::vector<int>(static_cast<size_t>(arguments.nodes), arguments.gpus);
+  }
+  if (!parse_numbers(arguments.order)) {
+    *error = "say how many GPUs each node has: --nodes N --gpus G, or --layout 2,3,1";
+  }
+  return {};
+}
+
+std::unique_ptr<Network> make_network(const Arguments& arguments, const std::vector<Place>& places,
+                                      std::string* error) {
+  const FabricKind* kind = find_fabric(arguments.fabric);
+  if (kind == nullptr) {
+    *error = "--fabric must be one of " + list_fabrics(", ", false) + "; got " + arguments.fabric;
+    return nullptr;
+  }
+  std::vector<int> gpus;
+  for (const Place& place : places) {
+    gpus.resize(std::max(gpus.size(), static_cast<size_t>(place.node) + 1));
+    ++gpus[static_cast<size_t>(place.node)];
+  }
+  auto network = Network::make(*kind, gpus, arguments.link_mbit, error);
+  if (network == nullptr) *error = "--fabric " + arguments.fabric + ": " + *error;
+  return network;
+}
+
+/// What programs need to know of the network: NCCL's sockets go by management, data by the NICs.
+Environment network_variables(int nodes) {
+  Environment variables = {{"NCCL_SOCKET_IFNAME", "mgmt"}, {"EMULATOR_NET_IFNAME", "rail"}};
+  std::string& addresses = variables["EMULATOR_NODES"];
+  for (int node = 0; node < nodes; ++node) {
+    addresses += (node == 0 ? "" : ",") + Network::address(node);
+  }
+  return variables;
+}
+
+int launch(const Arguments& arguments) {
   std::string error;
-  std::vector<Place> places = place_ranks(gpus, arguments.order, &error);
+  const std::vector<int> gpus = node_sizes(arguments, &error);
+  if (!error.empty()) return fail(error);
+  const std::vector<Place> places = place_ranks(gpus, arguments.order, &error);
   if (places.empty()) return fail(error);
   auto ranks = static_cast<int>(places.size());
   std::set<int> bare;
@@ -203,12 +255,20 @@ int launch(const Arguments& arguments) {
   for (char** entry = environ; *entry != nullptr; ++entry) set_variable(*entry, &inherited);
   int nodes = 0;
   for (const Place& place : places) nodes = std::max(nodes, place.node + 1);
+  std::unique_ptr<Network> network;
+  if (!arguments.fabric.empty()) {
+    network = make_network(arguments, places, &error);
+    if (network == nullptr) return fail(error);
+    inherited.merge(network_variables(nodes));
+  }
+  const std::string master = network ? Network::address(0) : "127.0.0.1";
   std::vector<RankProgram> programs;
   for (const Place& place : places) {
-    Environment environment = place_variables(place, ranks, nodes, port);
+    Environment environment = place_variables(place, ranks, nodes, master, port);
     environment.insert(inherited.begin(), inherited.end());  // keeps what is already there
     environment = rank_environment(arguments, environment, place.rank, bare.count(place.rank) == 0);
-    programs.push_back({place.rank, place.node, arguments.program, flatten(environment)});
+    programs.push_back({place.rank, place.node, arguments.program, flatten(environment),
+                        network ? network->node(place.node) : -1});
   }
   return run_job(programs, arguments.job);
 }
@@ -217,7 +277,8 @@ void add_options(CLI::App* app, Arguments* arguments) {
   app->footer(
       "Ranks see RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, NODE_RANK, "
       "MASTER_ADDR and\nMASTER_PORT as torchrun sets them, OMPI_COMM_WORLD_* as mpirun does, and "
-      "NCCL_HOSTID=node<i>.\nExit status: 0 if all ranks return 0, else that of the first rank "
+      "NCCL_HOSTID=node<i>.\nWith --fabric also EMULATOR_NODES, the nodes' management addresses; "
+      "NCCL_SOCKET_IFNAME and\nEMULATOR_NET_IFNAME name interfaces for set-up and data.\nExit status: 0 if all ranks return 0, else that of the first rank "
       "that fails; 124 after --timeout.");
   auto* nodes =
       app->add_option("--nodes", arguments->nodes, "Number of nodes")->check(CLI::Range(1, 4096));
@@ -244,6 +305,12 @@ void add_options(CLI::App* app, Arguments* arguments) {
   app->add_flag("--tag-output", arguments->job.tag_output, "Begin each line with the rank in []");
   app->add_option("--nccl", arguments->nccl,
                   "Version of the emulated NCCL, as in 2.20, instead of the usual one");
+  app->add_option("--fabric", arguments->fabric,
+                  "Gives every node a network namespace with a shaped link per GPU: " +
+                      list_fabrics(", ", true));
+  app->add_option("--link-mbit", arguments->link_mbit, "Rate of such a link, each way")
+      ->check(CLI::Range(1, 100'000))
+      ->capture_default_str();
   app->add_option("--libraries", arguments->libraries, "Folder of the emulated CUDA and NCCL")
       ->check(CLI::ExistingDirectory);
 }

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -45,6 +46,11 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
   if (null >= 0) ::dup2(null, STDIN_FILENO);
   if (out >= 0) ::dup2(out, STDOUT_FILENO);
   if (err >= 0) ::dup2(err, STDERR_FILENO);
+  if (program.network >= 0 && ::setns(program.network, CLONE_NEWNET) != 0) {
+    ::dprintf(STDERR_FILENO, "emulate: cannot enter the network of node %d: %s\n", program.node,
+              ::strerror(errno));
+    ::_exit(kCannotStart);
+  }
   std::vector<char*> argv = pointers(program.argv);
   std::vector<char*> environment = pointers(program.environment);
   ::execvpe(argv[0], argv.data(), environment.data());

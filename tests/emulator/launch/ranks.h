@@ -19,6 +19,7 @@ struct RankProgram {
   int node;
   std::vector<std::string> argv;
   std::vector<std::string> environment;  ///< "NAME=value", complete
+  int network = -1;                      ///< namespace to run in; -1: the launcher's
 };
 
 struct JobOptions {

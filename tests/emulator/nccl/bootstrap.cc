@@ -140,7 +140,7 @@ ncclResult_t make_unique_id(ncclUniqueId* id) {
     result = parse_address(fixed, &content.address);
   } else {
     if (!make_key(&content.key)) return fail_system("random numbers for a unique id");
-    result = local_address(0, &content.address);
+    result = meeting_address(&content.address);
     if (result == ncclSuccess) result = start_root(&content.address, content.key);
   }
   if (result != ncclSuccess) return result;

@@ -17,7 +17,7 @@ ncclResult_t Fabric::open(int most_ranks, int device, Record* record) {
   if (!allocated || !outbox_.allocate(most_ranks)) {
     return fail_system("memory for the rings of rank %d", record->rank);
   }
-  ncclResult_t result = local_address(device, &record->address);
+  ncclResult_t result = data_address(device, &record->address);
   if (result == ncclSuccess) result = listen_at(&record->address, &listener_);
   if (result != ncclSuccess) return result;
   if (!make_key(&record->key)) return fail_system("random numbers for a communicator");

@@ -24,6 +24,8 @@ namespace railyard::emulator {
 namespace {
 
 constexpr int kRetryMs = 20;
+constexpr const char* kInterfaces = "NCCL_SOCKET_IFNAME";
+constexpr const char* kDataInterfaces = "EMULATOR_NET_IFNAME";
 
 /// NCCL's rules: '^' first excludes, then '=' asks for whole names instead of beginnings.
 bool name_matches(const std::string& name, std::string rule) {
@@ -77,6 +79,24 @@ int finish_connect(int fd) {
   return error;
 }
 
+bool is_set(const char* rule) { return rule != nullptr && ::strlen(rule) > 1; }
+
+/// The address of the interface for `device` among those that a variable names; loopback if it
+/// names none.
+ncclResult_t local_address(const char* name, int device, sockaddr_in* address) {
+  *address = {};
+  address->sin_family = AF_INET;
+  address->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const char* rule = variable(name);
+  if (!is_set(rule)) return ncclSuccess;
+  std::vector<sockaddr_in> interfaces = matching_interfaces(rule);
+  if (interfaces.empty()) {
+    return fail(ncclInvalidUsage, "%s=%s names no running IPv4 interface", name, rule);
+  }
+  address->sin_addr = interfaces[static_cast<size_t>(device) % interfaces.size()].sin_addr;
+  return ncclSuccess;
+}
+
 }  // namespace
 
 bool make_key(Key* key) { return ::getrandom(key, sizeof *key, 0) == sizeof *key; }
@@ -87,18 +107,13 @@ std::string to_text(const sockaddr_in& address) {
   return std::string(host) + ":" + std::to_string(ntohs(address.sin_port));
 }
 
-ncclResult_t local_address(int device, sockaddr_in* address) {
-  *address = {};
-  address->sin_family = AF_INET;
-  address->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  const char* rule = variable("NCCL_SOCKET_IFNAME");
-  if (rule == nullptr || ::strlen(rule) <= 1) return ncclSuccess;
-  std::vector<sockaddr_in> interfaces = matching_interfaces(rule);
-  if (interfaces.empty()) {
-    return fail(ncclInvalidUsage, "NCCL_SOCKET_IFNAME=%s names no running IPv4 interface", rule);
-  }
-  address->sin_addr = interfaces[static_cast<size_t>(device) % interfaces.size()].sin_addr;
-  return ncclSuccess;
+ncclResult_t data_address(int device, sockaddr_in* address) {
+  return is_set(variable(kDataInterfaces)) ? local_address(kDataInterfaces, device, address)
+                                           : local_address(kInterfaces, device, address);
+}
+
+ncclResult_t meeting_address(sockaddr_in* address) {
+  return local_address(kInterfaces, 0, address);
 }
 
 ncclResult_t parse_address(const std::string& text, sockaddr_in* address) {
@@ -130,10 +145,19 @@ ncclResult_t listen_at(sockaddr_in* address, UniqueFd* fd) {
   return ncclSuccess;
 }
 
-ncclResult_t start_connect(const sockaddr_in& address, UniqueFd* fd) {
+ncclResult_t start_connect(const sockaddr_in& address, UniqueFd* fd, const sockaddr_in* from) {
   *fd = UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd->valid()) return fail_system("socket");
   set_no_delay(fd->get());
+  if (from != nullptr) {
+    sockaddr_in source = *from;
+    source.sin_port = 0;
+    const int on = 1;
+    ::setsockopt(fd->get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
+    if (::bind(fd->get(), generic(source), sizeof source) != 0) {
+      return fail_system("binding to %s", to_text(source).c_str());
+    }
+  }
   if (::connect(fd->get(), generic(address), sizeof address) != 0 && errno != EINPROGRESS) {
     return fail_system("connecting to %s", to_text(address).c_str());
   }

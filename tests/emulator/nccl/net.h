@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // TCP between the ranks. Everything is IPv4; by default all ranks meet on the loopback interface,
-// with NCCL_SOCKET_IFNAME on the interfaces it names (the rank of device d takes the d-th, in
-// turn).
+// with NCCL_SOCKET_IFNAME on the interfaces it names. EMULATOR_NET_IFNAME names those for data
+// alone, as NCCL_IB_HCA does in the real one. The rank of device d takes the d-th, in turn.
 //
 // Functions that wait give up, with ncclInternalError, once `cancel` (an eventfd, or -1) is
 // readable.
@@ -31,8 +31,10 @@ bool make_key(Key* key);
 
 std::string to_text(const sockaddr_in& address);
 
-/// The address at which the rank of `device` listens, with port 0.
-ncclResult_t local_address(int device, sockaddr_in* address);
+/// Where the rank of `device` listens for data, with port 0.
+ncclResult_t data_address(int device, sockaddr_in* address);
+/// Where a process listens for ranks that meet, with port 0.
+ncclResult_t meeting_address(sockaddr_in* address);
 
 /// "host:port".
 ncclResult_t parse_address(const std::string& text, sockaddr_in* address);
@@ -40,8 +42,10 @@ ncclResult_t parse_address(const std::string& text, sockaddr_in* address);
 /// Listens at `address` and puts the port it got into it.
 ncclResult_t listen_at(sockaddr_in* address, UniqueFd* fd);
 
-/// Starts to connect; the socket is non-blocking and becomes writable when connected or refused.
-ncclResult_t start_connect(const sockaddr_in& address, UniqueFd* fd);
+/// Starts to connect, from the address of `from` if given; the socket is non-blocking and becomes
+/// writable when connected or refused.
+ncclResult_t start_connect(const sockaddr_in& address, UniqueFd* fd,
+                           const sockaddr_in* from = nullptr);
 
 /// Connects; as long as nobody listens there it tries again for up to `patience_s`.
 ncclResult_t connect_to(const sockaddr_in& address, int patience_s, int cancel, UniqueFd* fd);

@@ -248,7 +248,8 @@ void Proxy::adopt(Stranger* stranger) {
 void Proxy::connect(int peer, uint32_t channel) {
   Outgoing& flow = peers_[static_cast<size_t>(peer)].outgoing[channel];
   if (flow.state.load() != State::kWanted) return;
-  if (start_connect(table_[static_cast<size_t>(peer)].address, &flow.fd) != ncclSuccess) {
+  if (start_connect(table_[static_cast<size_t>(peer)].address, &flow.fd,
+                    &table_[static_cast<size_t>(rank_)].address) != ncclSuccess) {
     end_outgoing(peer, channel);
     return;
   }
