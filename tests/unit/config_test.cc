@@ -187,6 +187,18 @@ TEST(Interfaces, PreferenceAndVariables) {
   EXPECT_THAT(chosen({}, {}), HasSubstr("there are: none"));
 }
 
+TEST(Interfaces, DataOfDevicesTakeTurns) {
+  const auto chosen_for = [](const std::string& names, int device) {
+    const auto choice = net::data_interface(machine(), names, device);
+    return choice.ok() ? choice->name : choice.status().message();
+  };
+  EXPECT_EQ(chosen_for("eth,ib", 0), "eth0");
+  EXPECT_EQ(chosen_for("eth,ib", 1), "ib0");  // the IPv6 address of eth0 is no second one
+  EXPECT_EQ(chosen_for("eth,ib", 2), "eth0");
+  EXPECT_EQ(chosen_for("^lo,docker", 3), "ib0");
+  EXPECT_THAT(chosen_for("rail", 0), HasSubstr("no network interface fits 'rail'"));
+}
+
 TEST(Interfaces, ThisMachineHasOne) {
   const auto interfaces = net::list_interfaces();
   ASSERT_TRUE(interfaces.ok()) << interfaces.status().message();

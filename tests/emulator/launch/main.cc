@@ -47,6 +47,7 @@ struct Arguments {
   std::string nccl;
   std::string fabric;
   int link_mbit = 100;
+  bool once = false;
   JobOptions job;
   std::vector<std::string> program;
 };
@@ -226,11 +227,13 @@ std::unique_ptr<Network> make_network(const Arguments& arguments, const std::vec
 }
 
 /// What programs need to know of the network: NCCL's sockets go by management, data by the NICs.
-Environment network_variables(int nodes) {
+Environment network_variables(const Network& network, int nodes) {
   Environment variables = {{"NCCL_SOCKET_IFNAME", "mgmt"}, {"EMULATOR_NET_IFNAME", "rail"}};
-  std::string& addresses = variables["EMULATOR_NODES"];
+  const std::string spaces = "/proc/" + std::to_string(::getpid()) + "/fd/";
   for (int node = 0; node < nodes; ++node) {
-    addresses += (node == 0 ? "" : ",") + Network::address(node);
+    const char* comma = node == 0 ? "" : ",";
+    variables["EMULATOR_NODES"] += comma + Network::address(node);
+    variables["EMULATOR_NAMESPACES"] += comma + spaces + std::to_string(network.node(node));
   }
   return variables;
 }
@@ -259,11 +262,12 @@ int launch(const Arguments& arguments) {
   if (!arguments.fabric.empty()) {
     network = make_network(arguments, places, &error);
     if (network == nullptr) return fail(error);
-    inherited.merge(network_variables(nodes));
+    inherited.merge(network_variables(*network, nodes));
   }
   const std::string master = network ? Network::address(0) : "127.0.0.1";
   std::vector<RankProgram> programs;
   for (const Place& place : places) {
+    if (arguments.once && place.rank > 0) break;
     Environment environment = place_variables(place, ranks, nodes, master, port);
     environment.insert(inherited.begin(), inherited.end());  // keeps what is already there
     environment = rank_environment(arguments, environment, place.rank, bare.count(place.rank) == 0);
@@ -277,8 +281,10 @@ void add_options(CLI::App* app, Arguments* arguments) {
   app->footer(
       "Ranks see RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, NODE_RANK, "
       "MASTER_ADDR and\nMASTER_PORT as torchrun sets them, OMPI_COMM_WORLD_* as mpirun does, and "
-      "NCCL_HOSTID=node<i>.\nWith --fabric also EMULATOR_NODES, the nodes' management addresses; "
-      "NCCL_SOCKET_IFNAME and\nEMULATOR_NET_IFNAME name interfaces for set-up and data.\nExit status: 0 if all ranks return 0, else that of the first rank "
+      "NCCL_HOSTID=node<i>.\nWith --fabric also, by node and with commas, EMULATOR_NODES, the "
+      "management addresses, and\nEMULATOR_NAMESPACES, for nsenter --net=FILE; "
+      "NCCL_SOCKET_IFNAME and EMULATOR_NET_IFNAME name the\ninterfaces for set-up and data.\nExit "
+      "status: 0 if all ranks return 0, else that of the first rank "
       "that fails; 124 after --timeout.");
   auto* nodes =
       app->add_option("--nodes", arguments->nodes, "Number of nodes")->check(CLI::Range(1, 4096));
@@ -311,6 +317,9 @@ void add_options(CLI::App* app, Arguments* arguments) {
   app->add_option("--link-mbit", arguments->link_mbit, "Rate of such a link, each way")
       ->check(CLI::Range(1, 100'000))
       ->capture_default_str();
+  app->add_flag(
+      "--once", arguments->once,
+      "Run the program as rank 0 only: one that starts the others itself, as mpirun does");
   app->add_option("--libraries", arguments->libraries, "Folder of the emulated CUDA and NCCL")
       ->check(CLI::ExistingDirectory);
 }

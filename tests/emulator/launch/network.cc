@@ -26,14 +26,10 @@ constexpr int kQueueBytes = 64 << 20;
 /// What every node sets for itself.
 const std::map<std::string, std::string> kSettings = {
     // A NIC answers for its own address only.
-    {"ipv4/conf/all/arp_ignore", "1"},
-    {"ipv4/conf/all/arp_announce", "2"},
-    {"ipv4/conf/all/rp_filter", "0"},
-    {"ipv4/conf/default/rp_filter", "0"},
-    {"ipv6/conf/default/disable_ipv6", "1"},
-    {"ipv4/tcp_rmem", "4096 131072 1048576"},
-    {"ipv4/tcp_wmem", "4096 131072 1048576"},
-    {"ipv4/tcp_slow_start_after_idle", "0"},
+    {"ipv4/conf/all/arp_ignore", "1"},        {"ipv4/conf/all/arp_announce", "2"},
+    {"ipv4/conf/all/rp_filter", "0"},         {"ipv4/conf/default/rp_filter", "0"},
+    {"ipv6/conf/default/disable_ipv6", "1"},  {"ipv4/tcp_rmem", "4096 131072 1048576"},
+    {"ipv4/tcp_wmem", "4096 131072 1048576"}, {"ipv4/tcp_slow_start_after_idle", "0"},
     {"ipv4/tcp_no_metrics_save", "1"},
 };
 
@@ -123,8 +119,8 @@ std::string failure(const std::string& what) { return what + ": " + ::strerror(e
 
 bool write_file(const std::string& path, const std::string& text) {
   UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
-  return fd.valid() && ::write(fd.get(), text.data(), text.size()) ==
-                           static_cast<ssize_t>(text.size());
+  return fd.valid() &&
+         ::write(fd.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
 }
 
 /// Runs `ip` or `tc` with a batch of commands in a namespace.

@@ -31,7 +31,8 @@ struct Record {
   int32_t pid = 0;
   int32_t rings_fd = -1;  ///< descriptor of the shared rings in process `pid`
   Key key;                ///< what connections to this rank begin with
-  sockaddr_in address{};  ///< where this rank listens
+  sockaddr_in address{};  ///< where this rank listens for data
+  sockaddr_in control{};  ///< the same for what creations need, which goes by management
   char bus_id[16] = {};
   int32_t color = 0;  ///< for splits
   int32_t order = 0;

@@ -18,8 +18,12 @@ ncclResult_t Fabric::open(int most_ranks, int device, Record* record) {
     return fail_system("memory for the rings of rank %d", record->rank);
   }
   ncclResult_t result = data_address(device, &record->address);
-  if (result == ncclSuccess) result = listen_at(&record->address, &listener_);
+  if (result == ncclSuccess) result = meeting_address(&record->control);
+  sockaddr_in all = record->address;
+  if (all.sin_addr.s_addr != record->control.sin_addr.s_addr) all.sin_addr.s_addr = INADDR_ANY;
+  if (result == ncclSuccess) result = listen_at(&all, &listener_);
   if (result != ncclSuccess) return result;
+  record->address.sin_port = record->control.sin_port = all.sin_port;
   if (!make_key(&record->key)) return fail_system("random numbers for a communicator");
   record->device = device;
   record->host = host_hash(device);

@@ -248,8 +248,11 @@ void Proxy::adopt(Stranger* stranger) {
 void Proxy::connect(int peer, uint32_t channel) {
   Outgoing& flow = peers_[static_cast<size_t>(peer)].outgoing[channel];
   if (flow.state.load() != State::kWanted) return;
-  if (start_connect(table_[static_cast<size_t>(peer)].address, &flow.fd,
-                    &table_[static_cast<size_t>(rank_)].address) != ncclSuccess) {
+  const auto address = [this, channel](int rank) {
+    const Record& record = table_[static_cast<size_t>(rank)];
+    return static_cast<Channel>(channel) == Channel::kControl ? &record.control : &record.address;
+  };
+  if (start_connect(*address(peer), &flow.fd, address(rank_)) != ncclSuccess) {
     end_outgoing(peer, channel);
     return;
   }
