@@ -27,6 +27,9 @@ double bandwidth(const Result& result) {
 
 Report::Report(const Options& options, int ranks, int nodes)
     : options_(options), ranks_(ranks), nodes_(nodes) {
+  if (!options.json.empty() && !std::ofstream(options.json, std::ios::app)) {
+    moe::fail_usage("cannot write " + options.json);
+  }
   std::printf("# %d ranks on %d nodes, pattern %s, seed %llu, %d iterations after %d\n", ranks,
               nodes, options.pattern.text().c_str(), static_cast<unsigned long long>(options.seed),
               options.iterations, options.warmup);

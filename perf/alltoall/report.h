@@ -20,9 +20,10 @@ struct Result {
 
 class Report {
  public:
+  /// moe::Error if the JSON file cannot be written.
   Report(const Options& options, int ranks, int nodes);
   void add(const Result& result);
-  /// The last line, and the JSON file if one was asked for; moe::Error if it cannot be written.
+  /// The last line, and the JSON file if one was asked for.
   void finish(const std::string& carrier) const;
 
  private:

@@ -18,8 +18,11 @@ namespace {
 
 constexpr int kMostRails = 128;  ///< of which 10.128 is the first address that is none
 constexpr int kManagement = 128;
-/// Larger than the largest segment, so that tbf need not cut them up.
-constexpr int kBurstBytes = 128 << 10;
+/// What goes out at once, and a link's rate is only kept beyond. Segments are made smaller than
+/// that, so that tbf need not cut them up.
+constexpr int kBurstBytes = 32 << 10;
+constexpr int kSegmentBytes = 16 << 10;
+constexpr int kMtu = 9000;
 /// Holds all that TCP's windows let be under way.
 constexpr int kQueueBytes = 64 << 20;
 
@@ -57,10 +60,10 @@ std::string node_links(const FabricKind& kind, int node, int gpus, pid_t switche
     text += fmt::format(
         "link add rail{0} type veth peer name n{1}r{0} netns {2}\n"
         "addr add {3}/16 dev rail{0}\n"
-        "link set rail{0} up\n"
+        "link set rail{0} mtu {5} gso_max_size {6} up\n"
         "rule add from {3} table {4}\n"
         "route add 10.{0}.0.0/16 dev rail{0} table {4}\n",
-        rail, node, switches, address, table);
+        rail, node, switches, address, table, kMtu, kSegmentBytes);
     const bool joined = kind.oversubscription > 0;
     text += joined ? fmt::format("route add 10.0.0.0/9 dev rail{} table {}\n", rail, table)
                    : fmt::format("route add unreachable 10.0.0.0/9 table {}\n", table);
@@ -73,7 +76,7 @@ std::string switch_links(const FabricKind& kind, const std::vector<int>& gpus, i
       "link set lo up\nlink add management type bridge\nlink set management up\n"
       "link add spine type bridge\nlink set spine up\n";
   const auto plug = [&text](const std::string& port, const std::string& bridge) {
-    text += fmt::format("link set {0} master {1}\nlink set {0} up\n", port, bridge);
+    text += fmt::format("link set {0} mtu {2} master {1}\nlink set {0} up\n", port, bridge, kMtu);
   };
   for (int rail = 0; rail < rails; ++rail) {
     text += fmt::format("link add rail{0} type bridge\nlink set rail{0} up\n", rail);
