@@ -130,6 +130,13 @@ def rails_that_are_not_joined_stop_plain_nccl(bench):
 
 
 @check
+def relaying_nccl_keeps_to_the_rails(bench):
+    nodes = bench.traffic("rail-only", f"{bench.args.program} plain", "--env",
+                          "EMULATOR_NCCL_RELAY=1")
+    expect_rails_carry(nodes, bench.carried("nccl", "p2p_internode_bytes"))
+
+
+@check
 def an_interface_that_is_not_there_is_named(bench):
     ended = bench.launch("--fabric", "flat", "--preload", bench.args.preload, "--env",
                          "RAILYARD_TRANSPORT=tcp", "--env", "RAILYARD_TCP_IFNAME=eth9", "--",

@@ -11,8 +11,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
+#include "environment.h"
 #include "result.h"
 
 namespace railyard::emulator {
@@ -25,6 +27,8 @@ uint64_t tag(Kind kind, uint32_t channel, int id) {
   return kind << 56 | uint64_t{channel} << 48 | static_cast<uint32_t>(id);
 }
 
+bool is_one(const char* text) { return text != nullptr && std::string_view(text) == "1"; }
+
 bool would_block() { return errno == EAGAIN || errno == EINTR; }
 
 }  // namespace
@@ -36,6 +40,7 @@ Proxy::Proxy(const std::vector<Record>& table, int rank, UniqueFd listener, cons
       listener_(std::move(listener)),
       inbox_(inbox),
       outbox_(outbox),
+      relays_(is_one(variable("EMULATOR_NCCL_RELAY"))),
       peers_(table.size()) {}
 
 ncclResult_t Proxy::start() {
@@ -245,14 +250,31 @@ void Proxy::adopt(Stranger* stranger) {
   active_in_.emplace_back(peer, channel);
 }
 
+int Proxy::nic_rank(int peer) const {
+  if (!relays_) return rank_;
+  const auto node_of = [this](int rank) {
+    std::vector<int> ranks;
+    for (size_t other = 0; other < table_.size(); ++other) {
+      if (table_[other].host == table_[static_cast<size_t>(rank)].host) {
+        ranks.push_back(static_cast<int>(other));
+      }
+    }
+    return ranks;
+  };
+  const std::vector<int> theirs = node_of(peer), ours = node_of(rank_);
+  const auto rail =
+      static_cast<size_t>(std::find(theirs.begin(), theirs.end(), peer) - theirs.begin());
+  return ours[rail % ours.size()];
+}
+
 void Proxy::connect(int peer, uint32_t channel) {
   Outgoing& flow = peers_[static_cast<size_t>(peer)].outgoing[channel];
   if (flow.state.load() != State::kWanted) return;
-  const auto address = [this, channel](int rank) {
-    const Record& record = table_[static_cast<size_t>(rank)];
-    return static_cast<Channel>(channel) == Channel::kControl ? &record.control : &record.address;
-  };
-  if (start_connect(*address(peer), &flow.fd, address(rank_)) != ncclSuccess) {
+  const bool control = static_cast<Channel>(channel) == Channel::kControl;
+  const Record& from = table_[static_cast<size_t>(control ? rank_ : nic_rank(peer))];
+  const Record& to = table_[static_cast<size_t>(peer)];
+  if (start_connect(control ? to.control : to.address, &flow.fd,
+                    control ? &from.control : &from.address) != ncclSuccess) {
     end_outgoing(peer, channel);
     return;
   }

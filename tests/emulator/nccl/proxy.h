@@ -98,6 +98,9 @@ class Proxy {
   void accept_all();
   bool identify(Stranger* stranger);
   void adopt(Stranger* stranger);
+  /// Whose NIC data for a rank of another node leaves by: our own, or, with relays_, that of the
+  /// rank of this node that is on the other's rail.
+  int nic_rank(int peer) const;
   void connect(int peer, uint32_t channel);
   void greet(int peer, Outgoing* flow);
   void push(int peer, uint32_t channel);
@@ -114,6 +117,7 @@ class Proxy {
   UniqueFd listener_;
   const RingBlock& inbox_;
   const RingBlock& outbox_;
+  const bool relays_;  ///< EMULATOR_NCCL_RELAY
   std::vector<Peer> peers_;
   UniqueFd epoll_;
   UniqueFd event_;
