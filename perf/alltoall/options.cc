@@ -61,7 +61,7 @@ void add_options(CLI::App* app, Options* o, std::string* pattern) {
   app->add_option("-d,--datatype", o->type, "Type of the elements")
       ->check(CLI::IsMember(type_names()))
       ->capture_default_str();
-  app->add_option("--pattern", *pattern, "uniform, random, zipf:S, hot:K or sparse:P")
+  app->add_option("--pattern", *pattern, "uniform, random, zipf:S, hot:K, stride:K or sparse:P")
       ->capture_default_str();
   app->add_flag("--messages", o->messages,
                 "Grouped ncclSend and ncclRecv also for uniform (else ncclAlltoAll)");
@@ -79,7 +79,8 @@ constexpr const char* kFooter =
     "size is what a rank sends in one exchange, itself included (on average, with random and\n"
     "sparse): uniform sends size/ranks to each; random between 0 and twice that; zipf:S by\n"
     "popularity, 1/k^S for the k-th rank of a random order; hot:K size/K to each of the first K\n"
-    "ranks; sparse:P size/ranks with probability P.\n"
+    "ranks; stride:K even shares to the ranks with the same number modulo K; sparse:P size/ranks "
+    "with probability P.\n"
     "time is that of the slowest rank, the median of the iterations, each begun together;\n"
     "algbw = size / time; busbw = algbw * (ranks - 1) / ranks. Out of place.\n"
     "Start one process per GPU with torchrun, mpirun or srun.";
@@ -103,7 +104,8 @@ bool parse(int argc, char** argv, Options* options, int* status) {
   const auto parsed = Pattern::parse(pattern);
   if (!parsed) {
     moe::fail_usage(
-        "--pattern must be uniform, random, zipf:S with 0 <= S <= 10, hot:K with a whole K "
+        "--pattern must be uniform, random, zipf:S with 0 <= S <= 10, hot:K or stride:K with a "
+        "whole K "
         ">= 1, or sparse:P with 0 <= P <= 1; got " +
         pattern);
   }

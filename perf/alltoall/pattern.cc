@@ -28,14 +28,17 @@ std::vector<double> popularity(int ranks, double exponent, std::mt19937_64& rand
   return share;
 }
 
+/// How many of `ranks` ranks have the same number as `rank` modulo `stride`.
+uint64_t like_number(size_t ranks, size_t rank, size_t stride) {
+  return (ranks - 1 - rank % stride) / stride + 1;
+}
+
 }  // namespace
 
 std::optional<Pattern> Pattern::parse(const std::string& text) {
-  static const std::map<std::string, Kind> kKinds = {{"uniform", Kind::kUniform},
-                                                     {"random", Kind::kRandom},
-                                                     {"zipf", Kind::kZipf},
-                                                     {"hot", Kind::kHot},
-                                                     {"sparse", Kind::kSparse}};
+  static const std::map<std::string, Kind> kKinds = {
+      {"uniform", Kind::kUniform}, {"random", Kind::kRandom}, {"zipf", Kind::kZipf},
+      {"hot", Kind::kHot},         {"stride", Kind::kStride}, {"sparse", Kind::kSparse}};
   const size_t colon = text.find(':');
   const auto kind = kKinds.find(text.substr(0, colon));
   if (kind == kKinds.end()) return std::nullopt;
@@ -49,7 +52,8 @@ std::optional<Pattern> Pattern::parse(const std::string& text) {
   const auto [rest, error] = std::from_chars(text.data() + colon + 1, end, pattern.value_);
   if (error != std::errc() || rest != end || !std::isfinite(pattern.value_)) return std::nullopt;
   const double v = pattern.value_;
-  const bool valid = pattern.kind_ == Kind::kHot    ? v >= 1 && v == std::floor(v) && v < 1e9
+  const bool whole = pattern.kind_ == Kind::kHot || pattern.kind_ == Kind::kStride;
+  const bool valid = whole                          ? v >= 1 && v == std::floor(v) && v < 1e9
                      : pattern.kind_ == Kind::kZipf ? v >= 0 && v <= 10
                                                     : v >= 0 && v <= 1;
   return valid ? std::optional(pattern) : std::nullopt;
@@ -62,6 +66,7 @@ Matrix Pattern::bytes(int ranks, uint64_t size, uint64_t granule, uint64_t seed)
   const std::vector<double> share =
       kind_ == Kind::kZipf ? popularity(ranks, value_, random) : std::vector<double>();
   const size_t hot = std::min(n, static_cast<size_t>(kind_ == Kind::kHot ? value_ : 1));
+  const auto stride = static_cast<size_t>(kind_ == Kind::kStride ? value_ : 1);
   Matrix matrix(n, std::vector<uint64_t>(n));
   for (size_t from = 0; from < n; ++from) {
     for (size_t to = 0; to < n; ++to) {
@@ -78,6 +83,9 @@ Matrix Pattern::bytes(int ranks, uint64_t size, uint64_t granule, uint64_t seed)
           break;
         case Kind::kHot:
           bytes = to < hot ? size / hot : 0;
+          break;
+        case Kind::kStride:
+          bytes = from % stride == to % stride ? size / like_number(n, from, stride) : 0;
           break;
         case Kind::kSparse:
           bytes = fraction(random) < value_ ? size / n : 0;

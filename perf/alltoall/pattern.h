@@ -17,7 +17,7 @@ using Matrix = std::vector<std::vector<uint64_t>>;
 
 class Pattern {
  public:
-  /// uniform, random, zipf:S, hot:K or sparse:P; nullopt for anything else.
+  /// uniform, random, zipf:S, hot:K, stride:K or sparse:P; nullopt for anything else.
   static std::optional<Pattern> parse(const std::string& text);
 
   bool uniform() const { return kind_ == Kind::kUniform; }
@@ -28,12 +28,14 @@ class Pattern {
   ///   random     to each a number between 0 and twice that, drawn for each pair
   ///   zipf:S     to each the share of its popularity: 1 / k^S for the k-th of a random order
   ///   hot:K      size / K to each of the first K ranks, nothing to others
+  ///   stride:K   shared evenly by the ranks whose number is alike modulo K: with as many GPUs on
+  ///              every node, in block order, the ranks of its own rail
   ///   sparse:P   size / ranks to each with probability P, drawn for each pair
   /// rounded down to multiples of `granule` bytes.
   Matrix bytes(int ranks, uint64_t size, uint64_t granule, uint64_t seed) const;
 
  private:
-  enum class Kind { kUniform, kRandom, kZipf, kHot, kSparse };
+  enum class Kind { kUniform, kRandom, kZipf, kHot, kStride, kSparse };
 
   Kind kind_ = Kind::kUniform;
   double value_ = 0;  ///< S, K or P

@@ -21,11 +21,12 @@ uint64_t sum(const std::vector<uint64_t>& row) {
 }
 
 TEST(Pattern, OnlyWhatThereIsIsParsed) {
-  for (const char* good : {"uniform", "random", "zipf:0", "zipf:1.5", "hot:3", "sparse:0.25"}) {
+  for (const char* good :
+       {"uniform", "random", "zipf:0", "zipf:1.5", "hot:3", "stride:4", "sparse:0.25"}) {
     EXPECT_TRUE(Pattern::parse(good)) << good;
   }
   for (const char* bad : {"", "even", "uniform:1", "zipf", "zipf:", "zipf:-1", "zipf:nan", "hot:0",
-                          "hot:1.5", "hot:2x", "sparse:1.1", "sparse:", "random:2"}) {
+                          "stride:0", "hot:1.5", "hot:2x", "sparse:1.1", "sparse:", "random:2"}) {
     EXPECT_FALSE(Pattern::parse(bad)) << bad;
   }
 }
@@ -36,6 +37,13 @@ TEST(Pattern, HotGoesToTheFirst) {
   EXPECT_THAT(make("hot:1", 3, 96), Each(ElementsAre(96, 0, 0)));
   EXPECT_THAT(make("hot:2", 3, 96), Each(ElementsAre(48, 48, 0)));
   EXPECT_THAT(make("hot:9", 2, 96), Each(ElementsAre(48, 48)));
+}
+
+TEST(Pattern, StrideStaysAmongLikeNumbers) {
+  const Matrix matrix = make("stride:2", 5, 120);
+  EXPECT_THAT(matrix[0], ElementsAre(40, 0, 40, 0, 40));
+  EXPECT_THAT(matrix[3], ElementsAre(0, 60, 0, 60, 0));
+  EXPECT_THAT(make("stride:9", 2, 120)[1], ElementsAre(0, 120));
 }
 
 TEST(Pattern, ZipfIsByPopularity) {
