@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <string_view>
 
+#include "explain.h"
 #include "run.h"
 
 int main(int argc, char** argv) {
@@ -16,6 +17,8 @@ int main(int argc, char** argv) {
   app.allow_extras();  // to name what is no command
   railyard::command::RunOptions options;
   const CLI::App* const run = railyard::command::add_run(app, &options);
+  railyard::command::ExplainOptions explained;
+  const CLI::App* const explain = railyard::command::add_explain(app, &explained);
 
   // What comes after "--" is the program's, options included.
   int own = 1;
@@ -27,11 +30,14 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   if (const std::vector<std::string> unknown = app.remaining(true); !unknown.empty()) {
-    std::fprintf(stderr, "railyard: unknown argument %s; see railyard --help and run --help\n",
-                 unknown.front().c_str());
+    std::fprintf(
+        stderr,
+        "railyard: unknown argument %s; see railyard --help, run --help and explain --help\n",
+        unknown.front().c_str());
     return 2;
   }
   if (run->parsed()) return railyard::command::run(options);
+  if (explain->parsed()) return railyard::command::explain(explained);
   std::fputs(app.help().c_str(), stderr);
   return 2;
 }

@@ -146,6 +146,57 @@ def says_what_was_left_and_why(bench):
     expect(bench.nccl_bytes() > 0, "NCCL carried nothing")
 
 
+@check
+def explains_a_cluster(bench):
+    ended = bench.railyard("explain", "--nodes", "4", "--gpus", "8", "--rank", "9", "--bytes", "1M",
+                           "--link-gbps", "8", "--qps", "2", "--json")
+    expect(ended.returncode == 0, ended.stderr)
+    found = json.loads(ended.stdout)
+    expect(found["taken_over"] and found["rail"] == 1 and found["node"] == 1, found)
+    expect(found["relays"] == [1, 17, 25] and found["relays_for"] == [1, 17, 25], found)
+    expect(found["links"] == 3 and found["queue_pairs"] == 6, found)
+    # 24 messages of 1 MiB at 10^9 bytes per second; 21 of 24 go to other rails.
+    expect(abs(found["times"][0]["expected_us"] - 24 * 1048.576) < 0.1, found)
+    expect(found["across_rails_without_railyard"] == 0.875, found)
+    text = bench.railyard("explain", "--nodes", "4", "--gpus", "8").stdout
+    expect("taken over" in text and "3 queue pairs" in text and "16 MiB" in text, text)
+
+
+@check
+def explains_what_stays_with_nccl(bench):
+    for options, why in ((["--layout", "1,1"], "no node has more than one rank"),
+                         (["--layout", "8"], "all ranks are on one node"),
+                         (["--layout", "2,2", "--no-nvlink"], "has no NVLink"),
+                         (["--layout", "2,2", "--comms", "off"], "RAILYARD_COMMS=off"),
+                         (["--nodes", "512", "--gpus", "8", "--buffer-mb", "1"],
+                          "too little buffer memory for 4096 ranks")):
+        ended = bench.railyard("explain", *options)
+        expect(ended.returncode == 0 and "left to NCCL" in ended.stdout and why in ended.stdout,
+               options, ended.stdout, ended.stderr)
+
+
+@check
+def explains_past_runs(bench):
+    stats = os.path.join(bench.folder, "stats")
+    ended = bench.job("--stats", stats, "--transport", "tcp")
+    expect(ended.returncode == 0, ended.stderr)
+    told = bench.railyard("explain", "--stats", stats)
+    expect(told.returncode == 0 and "taken over" in told.stdout, told.stdout, told.stderr)
+    counts = json.loads(bench.railyard("explain", "--json", "--stats", stats).stdout)
+    expect(counts["phase1"]["bytes"] > 0 and counts["taken_over_ranks"] == 4, counts)
+
+
+@check
+def refuses_what_it_cannot_explain(bench):
+    for options, why in (([], "say what the cluster is like"),
+                         (["--layout", "2,x"], "--layout"),
+                         (["--layout", "2,2", "--rank", "4"], "--rank 4 is not among the 4 ranks"),
+                         (["--nodes", "60000", "--gpus", "8"], "more than the 65536"),
+                         (["--stats", "/nonexistent"], "cannot read /nonexistent")):
+        ended = bench.railyard("explain", *options)
+        expect(ended.returncode == 2 and why in ended.stderr, options, ended.stdout, ended.stderr)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name in ("command", "program", "launcher", "version"):
