@@ -13,14 +13,16 @@ address=$1
 shift
 IFS=, read -ra addresses <<<"$EMULATOR_NODES"
 IFS=, read -ra spaces <<<"$EMULATOR_NAMESPACES"
-for node in "${!addresses[@]}"; do
-  [ "${addresses[$node]}" = "$address" ] || continue
-  export TMPDIR=${TMPDIR:-/tmp}/node$node
-  mkdir -p "$TMPDIR"
-  # A name of its own, so that ranks of other nodes are not taken for neighbours, and a /sys that
-  # shows the node's interfaces.
-  exec nsenter --net="${spaces[$node]}" unshare --uts --mount \
-    bash -c "hostname node$node; mount -t sysfs sysfs /sys; $*"
+node=0
+until [ "${addresses[$node]-}" = "$address" ]; do
+  if [ $((++node)) -ge ${#addresses[@]} ]; then
+    echo "on-node.sh: no node has the address $address" >&2
+    exit 1
+  fi
 done
-echo "on-node.sh: no node has the address $address" >&2
-exit 1
+export TMPDIR=${TMPDIR:-/tmp}/node$node
+mkdir -p "$TMPDIR"
+# A name of its own, so that ranks of other nodes are not taken for neighbours, and a /sys that shows the
+# node's interfaces.
+exec nsenter --net="${spaces[$node]}" unshare --uts --mount \
+  bash -c "hostname node$node; mount -t sysfs sysfs /sys; $*"
