@@ -45,18 +45,6 @@ void choose_device(int local_rank) {
   moe::check(cudaSetDevice(local_rank % devices), "cudaSetDevice");
 }
 
-ncclUniqueId meet(const moe::Options& options, const moe::LaunchEnvironment& launch) {
-  const std::chrono::seconds timeout(options.join_timeout_s);
-  if (launch.rank != 0) {
-    return moe::fetch_id(launch.master_address, launch.store_port, launch.rank, launch.ranks,
-                         timeout);
-  }
-  ncclUniqueId id{};
-  moe::check(ncclGetUniqueId(&id), "ncclGetUniqueId");
-  if (launch.ranks > 1) moe::serve_id(id, launch.store_port, launch.ranks, timeout);
-  return id;
-}
-
 struct Outcome {
   float validation_loss = 0;
   std::string parameters_sha256;
@@ -82,7 +70,8 @@ void train(moe::Options& options, moe::LaunchEnvironment launch) {
   choose_device(launch.local_rank);
   const Stream stream;
   const std::unique_ptr<moe::Compute> compute = moe::make_cpu_compute(stream.get());
-  moe::Group group(meet(options, launch), launch.rank, launch.ranks, stream.get());
+  moe::Group group(moe::meet(launch, std::chrono::seconds(options.join_timeout_s)), launch.rank,
+                   launch.ranks, stream.get());
   moe::Trainer trainer(options.model, options.learning_rate, text, *compute, group);
   Outcome outcome;
   try {

@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "cuda_check.h"
 #include "error.h"
 
 namespace moe {
@@ -202,6 +203,16 @@ ncclUniqueId fetch_id(const std::string& address, std::uint16_t port, int rank, 
     }
     std::this_thread::sleep_for(kPause);
   }
+}
+
+ncclUniqueId meet(const LaunchEnvironment& launch, std::chrono::seconds timeout) {
+  if (launch.rank != 0) {
+    return fetch_id(launch.master_address, launch.store_port, launch.rank, launch.ranks, timeout);
+  }
+  ncclUniqueId id{};
+  check(ncclGetUniqueId(&id), "ncclGetUniqueId");
+  if (launch.ranks > 1) serve_id(id, launch.store_port, launch.ranks, timeout);
+  return id;
 }
 
 }  // namespace moe

@@ -11,7 +11,12 @@
 
 #include <nccl.h>
 
+#include "launch_environment.h"
+
 namespace moe {
+
+// The id of rank 0, which makes one and hands it to the others.
+ncclUniqueId meet(const LaunchEnvironment& launch, std::chrono::seconds timeout);
 
 // Serves `id` until every other rank has fetched it.
 void serve_id(const ncclUniqueId& id, std::uint16_t port, int ranks, std::chrono::seconds timeout);

@@ -41,18 +41,6 @@ uint64_t host_identity() {
   return std::hash<std::string>{}(name);
 }
 
-ncclUniqueId meet(const Options& options, const moe::LaunchEnvironment& launch) {
-  const std::chrono::seconds timeout(options.join_timeout_s);
-  if (launch.rank != 0) {
-    return moe::fetch_id(launch.master_address, launch.store_port, launch.rank, launch.ranks,
-                         timeout);
-  }
-  ncclUniqueId id{};
-  moe::check(ncclGetUniqueId(&id), "ncclGetUniqueId");
-  if (launch.ranks > 1) moe::serve_id(id, launch.store_port, launch.ranks, timeout);
-  return id;
-}
-
 /// What one thread does. Only the one with rank 0 has a report.
 class Measurement {
  public:
@@ -138,7 +126,7 @@ int run(const Options& options) {
   const moe::LaunchEnvironment launch =
       moe::read_launch_environment([](const char* name) { return std::getenv(name); });
   const Counters counters;
-  const ncclUniqueId id = meet(options, launch);
+  const ncclUniqueId id = moe::meet(launch, std::chrono::seconds(options.join_timeout_s));
   const int per_process = options.threads * options.gpus;
   int devices = 0;
   moe::check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
