@@ -69,5 +69,7 @@ int main(int argc, char** argv) {
         .run(ids[static_cast<size_t>(i)], spoil);
   }
   std::fclose(file);
+  // Ids live as long as the process that made them: rank 0 stays until nobody needs one any more.
+  property::share_between_processes(place.rank, place.ranks, all);
   return 0;
 }
