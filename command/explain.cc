@@ -228,6 +228,14 @@ Result<json> explain_cluster(const ExplainOptions& given) {
                   "statistics to tell of: --stats FILE");
   }
   if (options.bytes.empty()) options.bytes = {4096, 65536, 1 << 20, 16 << 20};
+  const auto most = static_cast<size_t>(*std::max_element(layout.begin(), layout.end()));
+  if (options.rails.size() > 1 && options.rails.size() < most) {
+    return Status::error(
+        Code::kInvalidArgument,
+        "--rails has %zu entries for nodes of up to %zu GPUs: give one for each, or "
+        "a single one for all",
+        options.rails.size(), most);
+  }
   const std::vector<comm::Introduction> all = introductions(options, layout);
   const auto ranks = static_cast<int>(all.size());
   if (ranks > kMostRanks) {

@@ -66,7 +66,11 @@ void add_options(CLI::App* app, Options* o) {
   app->footer(
       "A time is that of the busiest link, with delays; on up to 64 ranks cells are simulated one "
       "by\n"
-      "one. Links are NICs, uplinks of rails to the spine and back, and NVLink.");
+      "one. Links are NICs, uplinks of rails to the spine and back, and NVLink; \"-\": there is no "
+      "way,\n"
+      "or NCCL keeps the communicator. The column links counts ranks that a carrier is linked to: "
+      "a queue\n"
+      "pair each with verbs (one NIC, RAILYARD_QPS=1), two connections each with tcp.");
 }
 
 json predict(const Parameters& parameters, const Cluster& cluster) {
@@ -74,6 +78,11 @@ json predict(const Parameters& parameters, const Cluster& cluster) {
   const bool simulated = parameters.nodes * parameters.gpus <= kMostSimulatedRanks;
   json times = json::object();
   for (const System system : kSystems) {
+    // Without a slot plan railyard leaves the communicator to NCCL.
+    if (system == System::kRailyard && !needs.trouble.empty()) {
+      times[name_of(system)] = json();
+      continue;
+    }
     const auto time = simulated ? cluster.simulate(system) : cluster.bound(system);
     times[name_of(system)] = time ? json(*time) : json();
   }
@@ -82,6 +91,8 @@ json predict(const Parameters& parameters, const Cluster& cluster) {
               {"simulated", simulated},
               {"time_us", times},
               {"links_per_rank", needs.links},
+              {"queue_pairs_per_rank", needs.links},
+              {"tcp_connections_per_rank", 2 * needs.links},
               {"setup_messages_per_rank", needs.setup_messages},
               {"cell_bytes", needs.cell_bytes},
               {"slots_per_flow", needs.slots_per_flow},
@@ -95,7 +106,7 @@ void print(const json& row) {
   for (const System system : kSystems) {
     const json& time = row["time_us"][name_of(system)];
     if (time.is_null()) {
-      std::printf("%15s", "no way");
+      std::printf("%15s", "-");
     } else {
       std::printf("%15.1f", time.get<double>());
     }

@@ -191,6 +191,7 @@ def refuses_what_it_cannot_explain(bench):
     for options, why in (([], "say what the cluster is like"),
                          (["--layout", "2,x"], "--layout"),
                          (["--layout", "2,2", "--rank", "4"], "--rank 4 is not among the 4 ranks"),
+                         (["--layout", "2,3", "--rails", "0,1"], "--rails has 2 entries"),
                          (["--nodes", "60000", "--gpus", "8"], "more than the 65536"),
                          (["--stats", "/nonexistent"], "cannot read /nonexistent")):
         ended = bench.railyard("explain", *options)
