@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
-#include <set>
 
 #include "comm/decision.h"
 #include "exchange/slots.h"
@@ -51,31 +50,12 @@ Result<topology::Topology> topology_of(const std::vector<comm::Introduction>& al
   return topology::Topology::build(places);
 }
 
-/// What the first communicator of a GPU sets aside.
-std::vector<exchange::Holding> holdings(int ranks, uint32_t buffer_mb) {
-  exchange::Holding one;
-  one.staging_bytes = one.landing_bytes = (uint64_t{buffer_mb} << 20) / 2;
-  one.tags =
-      static_cast<uint32_t>((one.staging_bytes * 2 + one.landing_bytes) / exchange::kMinCellBytes);
-  return std::vector<exchange::Holding>(static_cast<size_t>(ranks), one);
-}
-
 json relays_of(const topology::Topology& topology, int rank) {
   json relays = json::array();
   for (int node = 0; node < topology.nodes(); ++node) {
     if (node != topology.node_of(rank)) relays.push_back(topology.relay(rank, node));
   }
   return relays;
-}
-
-/// Ranks that a rank's carrier has links to: its relays, and whoever it relays for.
-std::set<int> linked(const topology::Topology& topology, int rank) {
-  std::set<int> peers;
-  for (int node = 0; node < topology.nodes(); ++node) {
-    if (node != topology.node_of(rank)) peers.insert(topology.relay(rank, node));
-  }
-  for (const int source : topology.sources_relayed_by(rank)) peers.insert(source);
-  return peers;
 }
 
 /// Messages of one all-to-all that a rank's NIC sends, gets, and that NVLink moves for the rank.
@@ -117,8 +97,10 @@ json times(const ExplainOptions& options, const Load& load) {
 }
 
 void add_slots(const ExplainOptions& options, const topology::Topology& topology, json* cluster) {
-  const Result<exchange::SlotPlan> plan =
-      exchange::SlotPlan::make(topology, holdings(topology.ranks(), options.buffer_mb));
+  const std::vector<exchange::Holding> holdings(
+      static_cast<size_t>(topology.ranks()),
+      exchange::first_holding(uint64_t{options.buffer_mb} << 20));
+  const Result<exchange::SlotPlan> plan = exchange::SlotPlan::make(topology, holdings);
   if (!plan.ok()) {
     (*cluster)["taken_over"] = false;
     (*cluster)["why"] = plan.status().message();
@@ -262,13 +244,13 @@ Result<json> explain_cluster(const ExplainOptions& given) {
                   {"rail", topology->rail(rank)},
                   {"transport", options.transport}};
   if (!decision.take_over) return cluster;
-  const std::set<int> peers = linked(*topology, rank);
+  const size_t links = topology->linked_to(rank).size();
   const Load load = load_of(*topology, rank);
   cluster["relays"] = relays_of(*topology, rank);
   cluster["relays_for"] = topology->sources_relayed_by(rank);
-  cluster["links"] = peers.size();
+  cluster["links"] = links;
   cluster[options.transport == "verbs" ? "queue_pairs" : "connections"] =
-      peers.size() * (options.transport == "verbs" ? options.queue_pairs : 2);
+      links * (options.transport == "verbs" ? options.queue_pairs : 2);
   cluster["across_rails_without_railyard"] =
       load.sent == 0 ? 0 : static_cast<double>(load.across) / static_cast<double>(load.sent);
   add_slots(options, *topology, &cluster);

@@ -97,6 +97,12 @@ Matrix Pattern::bytes(int ranks, uint64_t size, uint64_t granule, uint64_t seed)
   return matrix;
 }
 
+std::vector<uint64_t> received_by(const Matrix& bytes, int rank) {
+  std::vector<uint64_t> sizes;
+  for (const auto& row : bytes) sizes.push_back(row[static_cast<size_t>(rank)]);
+  return sizes;
+}
+
 uint64_t busiest_node_bytes(const Matrix& bytes, const std::vector<int>& node) {
   std::map<int, uint64_t> sent, received;
   for (size_t from = 0; from < bytes.size(); ++from) {

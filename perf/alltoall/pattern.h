@@ -42,6 +42,8 @@ class Pattern {
   std::string text_;
 };
 
+/// What a rank receives, by source.
+std::vector<uint64_t> received_by(const Matrix& bytes, int rank);
 /// Bytes that the node with most of them sends to other nodes, or gets from them. `node` is by
 /// rank.
 uint64_t busiest_node_bytes(const Matrix& bytes, const std::vector<int>& node);

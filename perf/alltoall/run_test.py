@@ -12,16 +12,12 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
-import traceback
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests"))
+from checks import check, expect, run  # noqa: E402  pylint: disable=wrong-import-position
 
 PATTERNS = ["uniform", "random", "zipf:1.0", "hot:1", "sparse:0.5"]
 SIZES = ["-b", "1000", "-e", "300000", "-f", "17", "-n", "2", "-w", "1"]
-
-
-def expect(condition, *what):
-    if not condition:
-        raise AssertionError(" ".join(str(item) for item in what))
 
 
 class Bench:
@@ -42,6 +38,7 @@ class Bench:
             return json.load(file)
 
 
+@check
 def every_pattern(bench):
     for railyard in (False, True):
         for pattern in PATTERNS:
@@ -55,6 +52,7 @@ def every_pattern(bench):
                        r["time_us_max"] for r in found["results"]), found)
 
 
+@check
 def columns(bench):
     """Definitions of nccl-tests: count per pair, bandwidth from the size, one rank's share off."""
     found = bench.results("-b", "64K", "-e", "64K", "-d", "double", "-c", "0")
@@ -65,11 +63,13 @@ def columns(bench):
     expect(result["wrong"] == -1 and result["busiest_node_bytes"] == 2 * 2 * 16384, result)
 
 
+@check
 def steps(bench):
     found = bench.results("-b", "8K", "-e", "24K", "-i", "8K", "-n", "1", "--messages")
     expect([r["size"] for r in found["results"]] == [8192, 16384, 24576], found)
 
 
+@check
 def several_gpus(bench):
     """Two processes of two threads with two GPUs each."""
     found = bench.results(*SIZES, "-t", "2", "-g", "2", railyard=True,
@@ -78,6 +78,7 @@ def several_gpus(bench):
     expect(all(r["wrong"] == 0 for r in found["results"]), found)
 
 
+@check
 def wrong_carrier(bench):
     for railyard, wanted in ((False, "railyard"), (True, "nccl")):
         ended = bench.run(*SIZES, "--expect", wanted, railyard=railyard)
@@ -85,6 +86,7 @@ def wrong_carrier(bench):
         expect(f"to be carried by {wanted}, but it was" in ended.stderr, ended.stderr)
 
 
+@check
 def bad_options(bench):
     for options, what in ((["--pattern", "warm"], "--pattern must be"),
                           (["-b", "2M", "-e", "1M"], "-e must not be below -b"),
@@ -103,19 +105,7 @@ def main():
     for name in ("program", "launcher", "preload"):
         parser.add_argument(f"--{name}", required=True)
     args = parser.parse_args()
-    failed = 0
-    checks = [every_pattern, columns, steps, several_gpus, wrong_carrier, bad_options]
-    for function in checks:
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                function(Bench(args, folder))
-                print(f"ok      {function.__name__}")
-            except Exception:  # pylint: disable=broad-except
-                failed += 1
-                print(f"FAILED  {function.__name__}")
-                traceback.print_exc(file=sys.stdout)
-    print(f"{len(checks) - failed} passed, {failed} failed")
-    return 1 if failed else 0
+    return run(args, Bench)
 
 
 if __name__ == "__main__":

@@ -48,12 +48,6 @@ std::vector<uint64_t> offsets(const std::vector<uint64_t>& sizes, uint64_t gap) 
   return result;
 }
 
-std::vector<uint64_t> received_by(const Matrix& bytes, int rank) {
-  std::vector<uint64_t> sizes;
-  for (const auto& row : bytes) sizes.push_back(row[static_cast<size_t>(rank)]);
-  return sizes;
-}
-
 }  // namespace
 
 Worker::Worker(const Options& options, const Share& share, const ncclUniqueId& id)
@@ -116,8 +110,12 @@ std::vector<std::vector<uint64_t>> Worker::gather(const std::vector<std::vector<
   for (size_t i = 0; i < gpus_.size(); ++i) {
     Gpu& gpu = gpus_[i];
     use(gpu);
-    cudaFree(std::exchange(gpu.control, nullptr));
-    check(cudaMalloc(reinterpret_cast<void**>(&gpu.control), (n + 1) * bytes), "cudaMalloc");
+    if (gpu.control_bytes < (n + 1) * bytes) {
+      gpu.control_bytes = 0;
+      cudaFree(std::exchange(gpu.control, nullptr));
+      check(cudaMalloc(reinterpret_cast<void**>(&gpu.control), (n + 1) * bytes), "cudaMalloc");
+      gpu.control_bytes = (n + 1) * bytes;
+    }
     check(cudaMemcpy(gpu.control, own[i].data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
   }
   check(ncclGroupStart(), "ncclGroupStart");

@@ -50,7 +50,8 @@ class Worker {
     ncclComm_t comm = nullptr;
     char* send = nullptr;
     char* receive = nullptr;
-    char* control = nullptr;                    ///< scratch of gather()
+    char* control = nullptr;  ///< scratch of gather()
+    size_t control_bytes = 0;
     std::vector<uint64_t> send_at, receive_at;  ///< offsets of the blocks by rank, and the end
   };
 

@@ -37,12 +37,6 @@ struct Side {
   }
 };
 
-std::vector<uint64_t> column(const Matrix& bytes, int rank) {
-  std::vector<uint64_t> result;
-  for (const auto& row : bytes) result.push_back(row[static_cast<size_t>(rank)]);
-  return result;
-}
-
 char content(int from, int to, int position) {
   return static_cast<char>(from * 31 + to * 7 + position * 13 + position / 251);
 }
@@ -94,7 +88,7 @@ void measure(const Pattern& pattern, uint64_t seed, int iterations, int warmup, 
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   const Matrix bytes = pattern.bytes(ranks, size, 4, seed);
-  Side send(bytes[static_cast<size_t>(rank)]), receive(column(bytes, rank));
+  Side send(bytes[static_cast<size_t>(rank)]), receive(alltoall::received_by(bytes, rank));
   for (int i = 0; i < warmup; ++i) timed(pattern, send, receive);
   std::vector<double> times;
   for (int i = 0; i < iterations; ++i) times.push_back(timed(pattern, send, receive));

@@ -3,12 +3,10 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 namespace scale {
 namespace {
 
-using railyard::exchange::Holding;
 using railyard::exchange::SlotPlan;
 using railyard::topology::Place;
 using railyard::topology::Topology;
@@ -52,20 +50,14 @@ railyard::Result<Cluster> Cluster::make(const Parameters& parameters) {
 }
 
 void Cluster::find_needs() {
-  const int ranks = topology_.ranks();
   for (int rank = 0; rank < parameters_.gpus; ++rank) {  // of one node; all are alike
-    std::set<int> peers;
-    for (int node = 1; node < topology_.nodes(); ++node) peers.insert(topology_.relay(rank, node));
-    for (const int source : topology_.sources_relayed_by(rank)) peers.insert(source);
-    needs_.links = std::max(needs_.links, static_cast<int>(peers.size()));
+    needs_.links = std::max(needs_.links, static_cast<int>(topology_.linked_to(rank).size()));
   }
   needs_.setup_messages = kSetupMessages;
-  Holding holding;  // of a GPU's first communicator: half of the pools
-  holding.staging_bytes = holding.landing_bytes = (uint64_t{parameters_.buffer_mb} << 20) / 2;
-  holding.tags =
-      static_cast<uint32_t>(3 * holding.staging_bytes / railyard::exchange::kMinCellBytes);
-  const auto plan =
-      SlotPlan::make(topology_, std::vector<Holding>(static_cast<size_t>(ranks), holding));
+  const std::vector<railyard::exchange::Holding> holdings(
+      static_cast<size_t>(topology_.ranks()),
+      railyard::exchange::first_holding(uint64_t{parameters_.buffer_mb} << 20));
+  const auto plan = SlotPlan::make(topology_, holdings);
   if (!plan.ok()) {
     needs_.trouble = plan.status().message();
     needs_.cell_bytes = railyard::exchange::kMinCellBytes;

@@ -161,9 +161,9 @@ Result<Holding> Gpu::hold() {
                   "the landing pool is used up: raise RAILYARD_BUFFER_MB or destroy communicators "
                   "that are no longer used");
   }
-  // Enough names for the smallest cells; they are not reused, so that a late cell or credit of a
+  // Tags are not reused, so that a late cell or credit of a
   // communicator that has gone means nothing to a later one.
-  const uint64_t tags = (holding.staging_bytes * 2 + holding.landing_bytes) / kMinCellBytes;
+  const uint64_t tags = most_tags(holding);
   if (next_tag_ + tags > transport::kMaxTag) {
     staging_ranges_->give(holding.staging_offset, holding.staging_bytes);
     landing_ranges_->give(holding.landing_offset, holding.landing_bytes);

@@ -28,6 +28,19 @@ struct Holding {
   uint32_t first_tag = 0, tags = 0;
 };
 
+/// How many tags a holding of this size can need: enough names for the smallest cells.
+inline uint64_t most_tags(const Holding& holding) {
+  return (holding.staging_bytes * 2 + holding.landing_bytes) / kMinCellBytes;
+}
+
+/// What the first communicator of a GPU sets aside of pools of this size, as Gpu::hold() does.
+inline Holding first_holding(uint64_t pool_bytes) {
+  Holding holding;
+  holding.staging_bytes = holding.landing_bytes = pool_bytes / 2;
+  holding.tags = static_cast<uint32_t>(most_tags(holding));
+  return holding;
+}
+
 class SlotPlan {
  public:
   /// Fails with kUnavailable, naming the rank with too little memory and what would help.

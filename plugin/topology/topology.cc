@@ -88,4 +88,14 @@ std::vector<int> Topology::sources_relayed_by(int relay_rank) const {
   return sources;
 }
 
+std::vector<int> Topology::linked_to(int rank) const {
+  std::vector<int> peers = sources_relayed_by(rank);
+  for (int node = 0; node < nodes(); ++node) {
+    if (node != node_of(rank)) peers.push_back(relay(rank, node));
+  }
+  std::sort(peers.begin(), peers.end());
+  peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+  return peers;
+}
+
 }  // namespace railyard::topology

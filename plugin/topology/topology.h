@@ -47,6 +47,9 @@ class Topology {
   int relay(int rank, int node) const;
   /// Ranks of other nodes whose relay at `relay`'s node is `relay`, ascending.
   std::vector<int> sources_relayed_by(int relay) const;
+  /// Ranks of other nodes that `rank`'s carrier is linked to, ascending: its relays, and those it
+  /// relays for.
+  std::vector<int> linked_to(int rank) const;
 
  private:
   std::vector<int> node_of_, local_index_, rail_;

@@ -14,15 +14,9 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
-import traceback
 
-CHECKS = []
-
-
-def check(function):
-    CHECKS.append(function)
-    return function
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from checks import check, expect, run  # noqa: E402  pylint: disable=wrong-import-position
 
 
 class Bench:
@@ -49,11 +43,6 @@ class Bench:
         with open(self.nccl, encoding="utf-8") as lines:
             return sum(value for line in lines for name, value in json.loads(line).items()
                        if name.startswith("p2p_") and name.endswith("_bytes"))
-
-
-def expect(condition, *what):
-    if not condition:
-        raise AssertionError(" ".join(str(item) for item in what))
 
 
 @check
@@ -203,18 +192,7 @@ def main():
     for name in ("command", "program", "launcher", "version"):
         parser.add_argument("--" + name, required=True)
     args = parser.parse_args()
-    failed = 0
-    for function in CHECKS:
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                function(Bench(args, folder))
-                print("ok     ", function.__name__)
-            except Exception:  # a check that breaks is a failed one
-                failed += 1
-                print("FAILED ", function.__name__)
-                traceback.print_exc(file=sys.stdout)
-    print(f"{len(CHECKS) - failed} passed, {failed} failed")
-    return 1 if failed else 0
+    return run(args, Bench)
 
 
 if __name__ == "__main__":

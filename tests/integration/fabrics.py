@@ -15,24 +15,14 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
-import traceback
 
-CHECKS = []
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from checks import CHECKS, check, expect, run  # noqa: E402  pylint: disable=wrong-import-position
+
 RAILYARD = ["--env", "RAILYARD_TRANSPORT=tcp", "--env", "RAILYARD_TCP_IFNAME=rail"]
 SIZES = ["--nodes", "2", "--gpus", "2"]
 # Prints name, bytes received and bytes sent of each interface. /sys may show another namespace's.
 COUNTS = "tr : ' ' < /proc/net/dev | awk '$1 ~ /^(rail|mgmt)/ {print $1, $2, $10}'"
-
-
-def check(function):
-    CHECKS.append(function)
-    return function
-
-
-def expect(condition, *what):
-    if not condition:
-        raise AssertionError(" ".join(str(item) for item in what))
 
 
 class Bench:
@@ -184,18 +174,7 @@ def main():
         print("no network namespaces here: not root, or forbidden")
         print(f"0 passed, 0 failed, {len(CHECKS)} skipped")
         return 0
-    failed = 0
-    for function in CHECKS:
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                function(Bench(args, folder))
-                print(f"ok      {function.__name__}")
-            except Exception:  # pylint: disable=broad-except
-                failed += 1
-                print(f"FAILED  {function.__name__}")
-                traceback.print_exc(file=sys.stdout)
-    print(f"{len(CHECKS) - failed} passed, {failed} failed")
-    return 1 if failed else 0
+    return run(args, Bench)
 
 
 if __name__ == "__main__":

@@ -43,6 +43,8 @@ TEST(Topology, BlocksOfRanks) {
   EXPECT_EQ(t.relay(1, 1), 3);
   EXPECT_EQ(t.relay(4, 0), 0) << "no rank of a is on rail 2: local index 2 mod 2";
   EXPECT_THAT(t.sources_relayed_by(0), ElementsAre(2, 4));
+  EXPECT_THAT(t.linked_to(0), ElementsAre(2, 4));
+  EXPECT_THAT(t.linked_to(4), ElementsAre(0));
   EXPECT_THAT(t.sources_relayed_by(4), ElementsAre());
 }
 

@@ -219,7 +219,7 @@ std::unique_ptr<Network> make_network(const Arguments& arguments, const std::vec
   std::vector<int> gpus;
   for (const Place& place : places) {
     gpus.resize(std::max(gpus.size(), static_cast<size_t>(place.node) + 1));
-    ++gpus[static_cast<size_t>(place.node)];
+    gpus[static_cast<size_t>(place.node)] = place.local_count;
   }
   auto network = Network::make(*kind, gpus, arguments.link_mbit, error);
   if (network == nullptr) *error = "--fabric " + arguments.fabric + ": " + *error;

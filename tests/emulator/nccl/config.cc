@@ -2,7 +2,6 @@
 #include "config.h"
 
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <algorithm>
@@ -53,12 +52,9 @@ ncclResult_t check_fields(ncclConfig_t* config) {
               config->maxCTAs);
 }
 
-/// NCCL_COMM_BLOCKING, a number as all settings of NCCL.
 void apply_environment(bool* blocking) {
-  const char* text = variable("NCCL_COMM_BLOCKING");
-  if (text == nullptr || *text == '\0' || nccl_version() < 21403) return;
-  long long value = ::strtoll(text, nullptr, 0);
-  if (value == 0 || value == 1) *blocking = value == 1;
+  const auto value = number_variable("NCCL_COMM_BLOCKING");
+  if (nccl_version() >= 21403 && (value == 0 || value == 1)) *blocking = value == 1;
 }
 
 }  // namespace

@@ -86,6 +86,12 @@ const char* variable(const char* name) {
   return lookup.load()(name);
 }
 
+std::optional<long long> number_variable(const char* name) {
+  const char* text = variable(name);
+  if (text == nullptr || *text == '\0') return std::nullopt;
+  return ::strtoll(text, nullptr, 0);
+}
+
 const char* variable_so_far(const char* name) { return lookup.load()(name); }
 
 bool switched_off(const char* value) {

@@ -6,13 +6,17 @@
 // ~/.nccl.conf, then /etc/nccl.conf). Thread-safe.
 #pragma once
 
+#include <optional>
 #include <string>
 
 namespace railyard::emulator {
 
 /// Null: not set.
 const char* variable(const char* name);
-/// The same, but does not load the plugin: for messages that may come before it or from it.
+/// A number, as all settings of NCCL: decimal, 0x… or octal; nullopt: not set, or empty.
+std::optional<long long> number_variable(const char* name);
+/// The text of variable(), but does not load the plugin: for messages that may come before it or
+/// from it.
 const char* variable_so_far(const char* name);
 /// Whether a value says "none".
 bool switched_off(const char* value);

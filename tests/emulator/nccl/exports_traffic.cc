@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Exported functions: groups, messages, collectives, reduction operations.
-#include <stdlib.h>
 #include <string.h>
 
 #include <memory>
@@ -56,18 +55,10 @@ ncclResult_t check_call(const Call& call, const Communicator& c, Operation* oper
   return c.find_operation(call.op, call.type, operation);
 }
 
-/// NCCL_CHECK_POINTERS, a number as all settings of NCCL.
-bool checks_pointers() {
-  static const bool checks = [] {
-    const char* text = variable("NCCL_CHECK_POINTERS");
-    return text != nullptr && ::strtoll(text, nullptr, 0) == 1;
-  }();
-  return checks;
-}
-
 ncclResult_t check_memory(const Call& call, const Communicator& c,
                           const std::vector<const void*>& memory) {
-  if (!checks_pointers()) return ncclSuccess;
+  static const bool checks = number_variable("NCCL_CHECK_POINTERS") == 1;
+  if (!checks) return ncclSuccess;
   for (const void* address : memory) {
     if (c.may_use(address)) continue;
     return fail(ncclInvalidArgument, "%s: %p is no memory that device %d can use", call.function,

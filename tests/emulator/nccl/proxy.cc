@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <string_view>
 #include <utility>
 
 #include "environment.h"
@@ -27,8 +26,6 @@ uint64_t tag(Kind kind, uint32_t channel, int id) {
   return kind << 56 | uint64_t{channel} << 48 | static_cast<uint32_t>(id);
 }
 
-bool is_one(const char* text) { return text != nullptr && std::string_view(text) == "1"; }
-
 bool would_block() { return errno == EAGAIN || errno == EINTR; }
 
 }  // namespace
@@ -40,7 +37,7 @@ Proxy::Proxy(const std::vector<Record>& table, int rank, UniqueFd listener, cons
       listener_(std::move(listener)),
       inbox_(inbox),
       outbox_(outbox),
-      relays_(is_one(variable("EMULATOR_NCCL_RELAY"))),
+      relays_(number_variable("EMULATOR_NCCL_RELAY") == 1),
       peers_(table.size()) {}
 
 ncclResult_t Proxy::start() {
